@@ -108,7 +108,8 @@ def main() -> None:
 def plainly(work: Callable[[], object]) -> NoReturn:
     """Do some work and exit: 0 done, 1 it failed, 2 wrong usage or configuration.
 
-    An integer that the work returns is the status. An error is one line.
+    An integer that the work returns is the status. An error is one line; below that of a SQL
+    question stands the place in it.
     """
     open_streams()
     quiet()

@@ -55,8 +55,8 @@ from genenv_core.report.page import templates
 from genenv_core.report.words import spans
 from genenv_core.storage.store.protocol import Store
 
-PIECE = 5
-"""Parts of a template that are sent together, of a page that is sent as it is made."""
+SENT = Markup("<!-- sent -->")
+"""Where a template has said what it knows, before it asks for more: what stands before is sent."""
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -89,7 +89,7 @@ def application(
         brief=brief, named=named, copying=copying, spans=spans, meanings=meanings,
     )  # fmt: skip
     environment.globals |= {
-        "root": store.uri, "version": __version__, "console": _console,
+        "root": store.uri, "version": __version__, "console": _console, "sent": SENT,
     }  # fmt: skip
 
     def answered(page: Callable[[Reader, Request], Page | Response]) -> Callable[..., Response]:
@@ -137,12 +137,17 @@ def application(
 
 def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
     """Yield a page as it is made; an error that comes once it is under way stands at its end."""
-    stream = template.stream(values)
-    stream.enable_buffering(PIECE)
+    waiting: list[str] = []
     try:
-        yield from stream
+        for part in template.generate(values):
+            if part != SENT:
+                waiting.append(part)
+                continue
+            yield "".join(waiting)
+            waiting.clear()
     except GenenvError as error:
-        yield Markup('<p class="bad" role="alert">{}</p>').format(visible(str(error)))
+        waiting.append(Markup('<p class="bad" role="alert">{}</p>').format(visible(str(error))))
+    yield "".join(waiting)
 
 
 def _console(sql: str) -> str:

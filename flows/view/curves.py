@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flows.view.grouping import GROUPED, among, grouped
 from flows.view.intervals import t975
 from flows.view.looks import Look, looks, short_names
 from flows.view.reading import Panel, Reader
-from genenv_core.storage.sql.duck import text
+
+MOST = 8
+"""Most lines in one picture: as many as a person can tell apart."""
 
 FEW = 3
 """Most lines whose intervals, and greedy lines, are drawn: more would hide each other."""
@@ -91,7 +94,7 @@ COLUMNS = tuple(name for curve in CURVES for name in (curve.column, curve.beside
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: the run or arm, a name as short as it can be, its look, and an arm's runs."""
+    """One line: the run or group, a name as short as it can be, its look, and a group's runs."""
 
     name: str
     short: str
@@ -116,7 +119,7 @@ class Curves:
     @property
     def words(self) -> dict[str, str]:
         """Return what the columns of the numbers say that no table has under their names."""
-        found: dict[str, str] = {"line": f"The {self.by} that a line is of."}
+        found: dict[str, str] = {"line": f"The {GROUPED.get(self.by, self.by)} that a line is of."}
         for curve in CURVES:
             found[curve.column] = f"{curve.title}: {curve.caption}"
             if curve.beside:
@@ -130,8 +133,10 @@ class Curves:
     @property
     def note(self) -> str:
         """Return what holds for all charts of several lines, in sentences; '' for one run."""
-        if self.by == "arm":
-            said = ["A line is the mean of the runs of an arm."]
+        if self.by in GROUPED:
+            said = [f"A line is the mean of the runs of an {GROUPED[self.by]}."]
+            if (lines := len({row["line"] for row in self.panel})) > len(self.lines):
+                said.append(f"The first {len(self.lines)} of {lines} are drawn.")
             if self.bars and any(row["runs"] >= ENOUGH for row in self.panel):
                 said.append("Bars: its 95 % t interval over these runs.")
             if any(row["runs"] < ENOUGH for row in self.panel):
@@ -174,9 +179,10 @@ class Curves:
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
-    """Return the curves of runs: a line each, or by `arm` the mean of each arm's; QueryError."""
-    panel = reader.panel("curves", "Curves", _by_arm(runs) if by == "arm" else _by_run(runs))
-    names = list(dict.fromkeys(row["line"] for row in panel)) if by == "arm" else list(runs)
+    """Return the curves of runs: a line each, or the means of `arm` or `settings`; QueryError."""
+    many = by in GROUPED
+    panel = reader.panel("curves", "Curves", _by_group(runs, by) if many else _by_run(runs))
+    names = list(dict.fromkeys(row["line"] for row in panel))[:MOST] if many else list(runs)
     bars = len(names) <= FEW
     epochs = sorted({row["epoch"] for row in panel})
     place = {epoch: index for index, epoch in enumerate(epochs)}
@@ -188,7 +194,8 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
             continue
         lines: dict[str, list[float | None]] = {name: [None] * len(epochs) for name in names}
         for row in panel:
-            lines[row["line"]][place[row["epoch"]]] = row[column]
+            if row["line"] in lines:
+                lines[row["line"]][place[row["epoch"]]] = row[column]
         values[column] = lines
     targets = {(row["alpha"], row["k_min"]) for row in panel}
     alpha, k_min = targets.pop() if len(targets) == 1 else (None, None)
@@ -199,7 +206,7 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
     )
     look, short = looks(names), short_names(names)
     counts = {
-        name: max(row["runs"] for row in panel if row["line"] == name) if by == "arm" else None
+        name: max(row["runs"] for row in panel if row["line"] == name) if many else None
         for name in names
     }
     data = {
@@ -212,11 +219,11 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
 
 def _by_run(runs: Sequence[str]) -> str:
     """Return the question for a row a run and epoch, from epoch 0 on."""
-    return f"{_each(runs)}\nSELECT * EXCLUDE (arm) FROM each ORDER BY line, epoch"
+    return f"{_each(runs)}\nSELECT * FROM each ORDER BY line, epoch"
 
 
-def _by_arm(runs: Sequence[str]) -> str:
-    """Return the question for means over the runs of an arm, with t intervals over these runs.
+def _by_group(runs: Sequence[str], by: str) -> str:
+    """Return the question for means over the runs of a group, with t intervals over these runs.
 
     Settings that differ between the runs are null, and so is the interval of too few.
     """
@@ -234,11 +241,12 @@ def _by_arm(runs: Sequence[str]) -> str:
         for name in ("alpha", "k_min")
     )
     return (
-        f"{_each(runs)},\nstudent AS (\n"
+        f"{_each(runs)},\ngrouped AS (\n{grouped(runs, by)}\n),\nstudent AS (\n"
         f"    SELECT list({t975('df')} ORDER BY df) AS quantile\n"
         f"    FROM range(1, {max(2, len(runs))}) AS t(df)\n)\n"
-        f"SELECT arm AS line, epoch, count(*) AS runs,\n    {means},\n    {target}\n"
-        "FROM each, student\nGROUP BY arm, epoch, quantile ORDER BY arm, epoch"
+        f"SELECT g.arm AS line, epoch, count(*) AS runs,\n    {means},\n    {target}\n"
+        "FROM each JOIN grouped AS g ON g.run_id = each.line, student\n"
+        "GROUP BY g.arm, epoch, quantile ORDER BY g.arm, epoch"
     )
 
 
@@ -248,7 +256,7 @@ def _each(runs: Sequence[str]) -> str:
     The interval of a test result is that of its gain over epoch 0, task by task, so what is hard
     for both agents cancels; that of `skill` is the clustered one of p_hat, above chance.
     """
-    of_runs = f"WHERE run_id IN ({listed(runs)})"
+    of_runs = f"WHERE {among(runs)}"
     means = ", ".join(
         f"avg(value) FILTER (measure = '{measure}') AS {name}" for name, measure in MEASURED.items()
     )
@@ -280,14 +288,13 @@ def _each(runs: Sequence[str]) -> str:
         f"    SELECT run_id, epoch FROM epochs {of_runs}\n"
         "    UNION SELECT run_id, epoch FROM tests\n"
         "),\neach AS (\n"
-        f"    SELECT p.run_id AS line, r.arm, p.epoch, {test_columns},\n"
+        f"    SELECT p.run_id AS line, p.epoch, {test_columns},\n"
         f"        e.skill, {skill_ends},\n"
         "        e.share_in_band AS in_band, e.share_zero_signal AS no_signal, "
         "e.mean_difficulty AS difficulty, l.similarity, l.repeats, "
         "e.mean_response_tokens AS tokens, e.kl_env, e.seconds, "
         "s.alpha, s.k_min\n"
         "    FROM places AS p\n"
-        "    JOIN runs AS r ON r.run_id = p.run_id\n"
         "    JOIN settings AS s ON s.run_id = p.run_id\n"
         "    LEFT JOIN tests AS t ON t.run_id = p.run_id AND t.epoch = p.epoch\n"
         "    LEFT JOIN gains AS g ON g.run_id = p.run_id AND g.epoch = p.epoch\n"
@@ -297,8 +304,3 @@ def _each(runs: Sequence[str]) -> str:
         "ON c.run_id = p.run_id AND c.epoch = p.epoch AND c.scope = 'epoch'\n"
         ")"
     )
-
-
-def listed(runs: Sequence[str]) -> str:
-    """Return names of runs as SQL writes a list of texts."""
-    return ", ".join(map(text, runs))

@@ -20,6 +20,23 @@ def t975(df: str) -> str:
     return f"CASE WHEN {df} < 1 THEN NULL ELSE {written} END"
 
 
+def paired(pairs: str, by: str, least: int = 2) -> str:
+    """Return the question for the mean of the differences `apart` of a relation, a row a `by`.
+
+    `same` counts the differences and `others` the rows without one. `low` and `high` are the ends
+    of the 95 % interval, that of Student's t over them, null for fewer than `least`.
+    """
+    return f"""SELECT *, apart - half AS low, apart + half AS high
+FROM (
+    SELECT *, CASE WHEN same >= {least} THEN se * {t975("same - 1")} END AS half
+    FROM (
+        SELECT {by}, count(apart) AS same, count(*) - count(apart) AS others,
+            avg(apart) AS apart, stddev_samp(apart) / sqrt(count(apart)) AS se
+        FROM {pairs} GROUP BY {by}
+    )
+)"""
+
+
 @cache
 def _formula() -> str:
     """Return what stands in `test_gains` for degrees `df` and the normal quantile `z`."""

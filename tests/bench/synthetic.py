@@ -26,6 +26,9 @@ from tests.unit.builders_runs import without_fsync
 
 RUN = "synthetic"
 N = 8
+TESTED = 200
+"""Test tasks; each agent attempts each four times, and once greedily."""
+
 ALPHA, BETA, K_MIN = 0.5, 4.0, 0.25
 VOCABULARY = 214
 NOT_AT_THIS_LEVEL = (
@@ -63,7 +66,8 @@ def build(store: LocalStore, shape: Shape) -> None:
     log = RunLog(store, RUN)
     log.open({**CONFIG, "epochs": shape.epochs}, START)
     with without_fsync():
-        log.note_key(0, "publish", _commit(store, "publish", 0, {}))
+        for stage, tables in _beginning().items():
+            log.note_key(0, stage, _commit(store, stage, 0, tables))
         for epoch in range(1, shape.epochs + 1):
             for stage, tables in epoch_tables(epoch, shape.tasks).items():
                 log.note_key(epoch, stage, _commit(store, stage, epoch, tables))
@@ -86,12 +90,42 @@ def epoch_tables(epoch: int, tasks: int) -> dict[str, dict[str, pl.DataFrame]]:
         failure=pl.Series(np.where(success, "", failure)),
     )
     judged = _judged(task, groups, scores)
+    selected = _selections(judged)
     return {
         "generate_tasks": {"tasks": task},
         "rollout": {"traces": traces, "trace_tokens": _tokens(random, traces)},
         "score": {"scores": scores, "task_scores": judged},
-        "filter": {"selections": _selections(judged)},
-        "publish": {"epochs": _summary(epoch, tasks, judged, traces)},
+        "filter": {"selections": selected},
+        "pool": {"d_train": _pooled(scores)},
+        "grpo_update": {"update_samples": _trained(random, scores, selected)},
+        "rwr_update": {"update_samples": _weighed(random, task, selected)},
+        "evaluate": {"evaluations": _evaluated(random, epoch)},
+        "publish": {
+            "epochs": _summary(epoch, tasks, judged, traces), "checkpoints": _checkpoints(epoch),
+        },
+    }  # fmt: skip
+
+
+def _beginning() -> dict[str, dict[str, pl.DataFrame]]:
+    """Return the rows of epoch 0: the test tasks, and what the first agent does on them."""
+    random = np.random.default_rng(0)
+    tests = _tasks(random, 0, TESTED).with_columns(
+        source=pl.lit("test"),
+        choice=pl.lit(None, pl.String),
+        **dict.fromkeys(
+            (
+                *("generation_id", "context_id", "base_task_id", "generation_text"),
+                *("nearest_task_id", "nearest_test_id"),
+            ),
+            pl.lit(None, pl.String),
+        ),
+        **dict.fromkeys(("similarity", "test_similarity"), pl.lit(None, pl.Float64)),
+        env_policy_version=pl.lit(None, pl.Int64),
+    )
+    return {
+        "bootstrap": {"tasks": tests},
+        "evaluate": {"evaluations": _evaluated(random, 0)},
+        "publish": {"checkpoints": _checkpoints(0)},
     }
 
 
@@ -248,6 +282,95 @@ def _selections(judged: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(
         [one.with_columns(update=pl.lit(policy)) for policy in ("agent", "env")]
     ).with_columns(kept=pl.col("reason") == "kept")
+
+
+def _pooled(scores: pl.DataFrame) -> pl.DataFrame:
+    return scores.drop("failure").with_columns(
+        policy_version=pl.col("epoch") - 1, source=pl.lit("new")
+    )
+
+
+def _trained(
+    random: np.random.Generator, scores: pl.DataFrame, selected: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the attempts that the update of the agent used: those of the groups in the band."""
+    kept = selected.filter("kept", update="agent")
+    used = scores.join(kept.select("group_id"), on="group_id", how="semi")
+    advantage = pl.Series(random.normal(size=used.height))
+    return _samples(used, "trace_id", "agent").with_columns(
+        group_id=used["group_id"],
+        advantage=advantage,
+        weight=pl.lit(None, pl.Float64),
+        leash=pl.lit(None, pl.Boolean),
+    )
+
+
+def _weighed(
+    random: np.random.Generator, task: pl.DataFrame, selected: pl.DataFrame
+) -> pl.DataFrame:
+    """Return the texts that the update of pi_env used."""
+    kept = selected.filter("kept", update="env")
+    used = task.join(kept.select("task_id"), on="task_id", how="semi")
+    return _samples(used, "generation_id", "env").with_columns(
+        group_id=pl.lit(None, pl.String),
+        advantage=pl.lit(None, pl.Float64),
+        weight=pl.Series(random.random(used.height) + 0.5),
+        leash=pl.lit(True),
+    )
+
+
+def _samples(rows: pl.DataFrame, column: str, policy: str) -> pl.DataFrame:
+    return rows.select(
+        "epoch", row_id=column, policy=pl.lit(policy), source=pl.lit("new"),
+        policy_version=pl.col("epoch") - 1,
+    )  # fmt: skip
+
+
+def _evaluated(random: np.random.Generator, epoch: int) -> pl.DataFrame:
+    """Return attempts at the test tasks by the agent of an epoch, which gets slowly better."""
+    rows = [
+        {"task_id": f"t000000-0badcafe-{task:07d}", "mode": mode, "sample_index": sample}
+        for task in range(TESTED)
+        for mode, samples in (("sampled", 4), ("greedy", 1))
+        for sample in range(samples)
+    ]
+    chance = 0.3 + 0.4 * np.minimum(1, epoch / 100) + 0.2 * random.normal(size=len(rows))
+    success = random.random(len(rows)) < chance
+    return pl.DataFrame(rows).with_columns(
+        epoch=pl.lit(epoch),
+        measured_epoch=pl.lit(epoch),
+        policy_version=pl.lit(epoch),
+        agent_checkpoint=pl.lit(f"agent-{epoch}"),
+        family=pl.format("k{}", 1 + pl.col("task_id").str.slice(-1).cast(pl.Int64) % 6),
+        split=pl.lit("test"),
+        success=pl.Series(success),
+        reward=pl.Series(success.astype(float)),
+        answer_probability=pl.Series(np.clip(chance, 0.0, 1.0)),
+        response_tokens=pl.lit(20),
+        failure=pl.Series(np.where(success, "", "wrong tool")),
+    )
+
+
+def _checkpoints(epoch: int) -> pl.DataFrame:
+    """Return the weights of an epoch; none closed a gate."""
+    return pl.DataFrame(
+        [
+            {
+                "policy": policy,
+                "epoch": epoch,
+                "digest": f"{policy}-{epoch}",
+                "parent_digest": f"{policy}-{epoch - 1}" if epoch else None,
+                "published": True,
+                "gate": "open",
+                "gate_detail": "",
+                "steps": 8 if epoch else 0,
+                "is_best": False,
+                "metrics": "{}",
+            }
+            for policy in ("agent", "env")
+        ],
+        schema_overrides={"parent_digest": pl.String},
+    )
 
 
 def _summary(epoch: int, tasks: int, judged: pl.DataFrame, traces: pl.DataFrame) -> pl.DataFrame:

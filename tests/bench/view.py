@@ -29,6 +29,9 @@ TRIES = 5
 PAINT_MS, PAGE_MS = 1000, 2000
 """Most milliseconds, on two idle cores: until the first paint, and until the page is there."""
 
+EVERY_ATTEMPT, LONG_MS = ("a run", "suspects"), 5000
+"""Pages with questions that pass over every attempt, and most milliseconds until they are there."""
+
 WAIT_MS = 120_000
 """Most milliseconds for a page on a machine that is busy; its time is told, not cut off."""
 
@@ -90,13 +93,14 @@ def _measured(root: Path, trace: str) -> list[str]:
         server.terminate()
         server.wait(60)
     rows = [(name, f"{paint:.0f} ms", f"{whole:.0f} ms") for name, (paint, whole) in times.items()]
-    title = f"pages over {TRACES:,} traces, medians of {TRIES}, limits {PAINT_MS} and {PAGE_MS} ms"
+    limits = f"limits {PAINT_MS} and {PAGE_MS} ms, {LONG_MS} over every attempt"
+    title = f"pages over {TRACES:,} traces, medians of {TRIES}, {limits}"
     table(title, ("", "first paint", "whole"), rows)
     print(f"  peak memory of the server and the process that answers: {memory:.0f} MB")
     return [
         f"{name} ({paint:.0f}, {whole:.0f} ms)"
         for name, (paint, whole) in times.items()
-        if paint > PAINT_MS or whole > PAGE_MS
+        if paint > PAINT_MS or whole > (LONG_MS if name in EVERY_ATTEMPT else PAGE_MS)
     ]
 
 

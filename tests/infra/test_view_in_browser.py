@@ -760,7 +760,7 @@ def test_runs_are_chosen_and_compared(browser: Browser, tmp_path: Path):
         shot(page, "compare")
         with pools.connect(store.root) as con:
             assert held_against_sql(page.content(), lambda sql: query(con, sql).to_dicts()) > 2
-        page.get_by_label("a line an arm").check()
+        page.get_by_label("a line an arm, the mean").check()
         follow(page, page.get_by_role("button", name="Show"))
         expect(page.locator(".legend")).to_contain_text("genenv 2 runs")
         for look in ("phone", "print", "dark"):

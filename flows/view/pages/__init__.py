@@ -15,8 +15,8 @@ from genenv_core.storage.sql.duck import text
 class Page:
     """A page before it is text: its template, its title, and what the template needs.
 
-    A page that `streams` is sent as it is made: its head is there while the template calls a value
-    that takes long.
+    A page that `streams` is sent as it is made: its template says `{{ sent }}` before it calls a
+    value that takes long, and all before that is with the reader meanwhile.
     """
 
     template: str

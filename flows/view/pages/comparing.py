@@ -1,31 +1,42 @@
-"""Two or more runs, or arms, beside each other: curves, results, and where they differ."""
+"""Two or more runs, or groups, beside each other: curves, results, and where they differ.
+
+A group holds the runs of an arm, or those of an arm that have the same settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from starlette.requests import Request
 
-from flows.view.curves import Curves, curves, listed
-from flows.view.intervals import t975
+from flows.view.curves import ENOUGH, MOST, Curves, curves
+from flows.view.grouping import GROUPED, among, differing, grouped, more, settings
+from flows.view.intervals import paired
 from flows.view.looks import short_names
 from flows.view.pages import Page, require
-from flows.view.reading import Panel, Reader, Row, parameter
+from flows.view.reading import Reader, Row, parameter
 from flows.view.shown import setting
 from genenv_core.hiding import HIDDEN
-from genenv_core.storage.records.differing import NO_SETTING, first_difference
+from genenv_core.storage.records.differing import first_difference
 from genenv_core.storage.sql.duck import name, text
 
-MOST = 8
-"""Most lines in one picture: as many as a person can tell apart."""
-
-MOST_OF_ARMS = 200
-"""Runs whose arms are compared at once; their names stand in the address."""
+MOST_GROUPED = 200
+"""Runs whose groups are compared at once; their names stand in the address."""
 
 MOST_REASONS = 6
 """Parts of a stage that are named where it differs; `genenv diff` names all."""
 
-BY = {"run": "a line a run", "arm": "a line an arm, the mean of its runs"}
+MOST_VALUES = 5
+"""Values of a setting that are named of a group."""
+
+DIFFERENCES = "Where the configurations differ"
+
+BY = {
+    "run": "a line a run",
+    "arm": "a line an arm, the mean of its runs",
+    "settings": "a line an arm and its settings, the mean of its runs",
+}
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -35,31 +46,64 @@ def page(reader: Reader, request: Request) -> Page:
     """
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     by = parameter(request.query_params, "by", BY)
-    most = MOST if by == "run" else MOST_OF_ARMS
+    most = MOST_GROUPED if by in GROUPED else MOST
+    members = None
     if names:
-        known = f"SELECT run_id FROM runs WHERE run_id IN ({listed(names)})"
-        require(reader, names, reader.panel("known", "Those that are there", known))
-    if not 2 <= len(names) <= most:
+        members = reader.panel("members", "The runs of each line", _members(names, by))
+        require(reader, names, members)
+    if members is None or not 2 <= len(names) <= most:
         return _choosing(reader, names, most)
-    few = names[:MOST]
     drawn = curves(reader, names, by)
     values = {
-        "names": names, "by": by, "BY": BY, "curves": drawn, "compared": few,
-        "short": short_names(few), "looks": {line.name: line.look for line in drawn.lines},
-        "differences": reader.panel(
-            "differences", "Where the configurations differ", _differing(few)
-        ),
+        "names": names, "by": by, "BY": BY, "grouped": by in GROUPED, "curves": drawn,
+        "short": short_names(names), "looks": {line.name: line.look for line in drawn.lines},
     }  # fmt: skip
-    if by == "arm":
-        arms = reader.panel("arms", "Gain on the test tasks by arm", _gains(names))
-        mixed = reader.panel("mixed", "Settings that differ within an arm", _mixed(names))
-        values |= {"arms": arms, "mixed": mixed, "warnings": _warnings(reader, names, drawn, mixed)}
+    if by in GROUPED:
+        groups = list(dict.fromkeys(row["arm"] for row in members))
+        values |= _of_groups(reader, names, by, groups)
+        values |= {"members": members, "each": GROUPED[by], "fewer": _fewer(drawn)}
+        values |= _mixtures(reader, names) if by == "arm" else {}
     else:
-        values |= {
-            "results": reader.panel("results", "Results on the test tasks", _results(names)),
-            "firsts": [(run, _first(reader, names[0], run)) for run in names[1:]],
-        }
-    return Page("compare.html.j2", "Compare runs" if by == "run" else "Compare arms", values)
+        values |= _of_runs(reader, names)
+    title = f"Compare {'arms and settings' if by == 'settings' else f'{by}s'}"
+    return Page("compare.html.j2", title, values)
+
+
+def _of_runs(reader: Reader, names: list[str]) -> dict[str, Any]:
+    """Return what the page says of each run by itself."""
+    return {
+        "compared": names,
+        "differences": reader.panel("differences", DIFFERENCES, _differing(names)),
+        "results": reader.panel("results", "Results on the test tasks", _results(names)),
+        "firsts": [(run, _first(reader, names[0], run)) for run in names[1:]],
+    }
+
+
+def _of_groups(reader: Reader, names: list[str], by: str, groups: list[str]) -> dict[str, Any]:
+    """Return what the page says of groups of runs."""
+    return {
+        "compared": groups,
+        "differences": reader.panel(
+            "differences", DIFFERENCES, _differing_groups(names, by, groups)
+        ),
+        "arms": reader.panel("arms", f"Gain on the test tasks by {by}", _gains(names, by)),
+        "related": _related(names, _origins(reader, names, by)),
+    }  # fmt: skip
+
+
+def _mixtures(reader: Reader, names: list[str]) -> dict[str, Any]:
+    """Return a sentence for each arm whose runs are no repetitions, and what keeps them apart."""
+    mixed = reader.panel("mixed", "Settings that differ within an arm", _mixed(names))
+    by_arm = dict[str, list[str]]()
+    for row in mixed:
+        by_arm.setdefault(row["arm"], []).append(row["setting"])
+    mixtures = [
+        f"{arm} is the mean of runs whose settings differ in more than the seed: "
+        f"{', '.join(unlike[:MOST_REASONS])}{' and more' * (len(unlike) > MOST_REASONS)}."
+        for arm, unlike in by_arm.items()
+    ]
+    by_settings = [*(("run", name) for name in names), ("by", "settings")]
+    return {"mixed": mixed, "mixtures": mixtures, "by_settings": by_settings}
 
 
 def _choosing(reader: Reader, names: Sequence[str], most: int) -> Page:
@@ -80,34 +124,58 @@ def _differing(names: list[str]) -> str:
         f"max(value) FILTER (run_id = {text(run)}) AS {name(run)}" for run in names
     )  # fmt: skip
     return (
-        f"SELECT setting, {values}\nFROM (\n{_settings(names)}\n)\n"
+        f"SELECT setting, {values}\nFROM (\n{settings(among(names))}\n)\n"
         f"GROUP BY setting HAVING count(DISTINCT value) > 1 OR count(*) < {len(names)}\n"
         "ORDER BY setting"
     )
 
 
-def _mixed(names: list[str]) -> str:
-    """Return the question for the settings, but the seed, that differ between runs of one arm."""
+def _differing_groups(names: Sequence[str], by: str, groups: Sequence[str]) -> str:
+    """Return the question for the settings in which runs differ, a column for a group's values.
+
+    A run without a setting counts as one whose value is `unset`.
+    """
+    columns = ", ".join(
+        f"any_value(words) FILTER (arm = {text(one)}) AS {name(one)}" for one in groups
+    )
+    return f"""WITH grouped AS (
+{grouped(names, by)}
+),
+configured AS (
+{settings(among(names))}
+),
+found AS (
+    SELECT DISTINCT g.arm, s.setting, coalesce(c.value, 'unset') AS value
+    FROM grouped AS g CROSS JOIN (SELECT DISTINCT setting FROM configured) AS s
+    LEFT JOIN configured AS c ON c.run_id = g.run_id AND c.setting = s.setting
+),
+valued AS (
+    SELECT arm, setting, count(*) AS many, array_to_string(
+        list(value ORDER BY try_cast(value AS DOUBLE), value)[:{MOST_VALUES}], ', '
+    ) {more("count(*)", MOST_VALUES)} AS words
+    FROM found GROUP BY arm, setting
+)
+SELECT setting, {columns}
+FROM valued
+GROUP BY setting HAVING max(many) > 1 OR count(DISTINCT words) > 1
+ORDER BY setting"""
+
+
+def _members(names: Sequence[str], by: str) -> str:
+    """Return the question for a row a run that is there: its group, if it has one, and seed."""
+    if by not in GROUPED:
+        return f"SELECT run_id, seed FROM runs WHERE {among(names)}"
     return (
-        "SELECT arm, setting, count(DISTINCT value) AS values,\n"
-        "    count(*) AS runs_with_it, any_value(of_arm) AS runs\nFROM (\n"
-        f"{_settings(names)}\n)\n"
-        "JOIN (\n    SELECT arm, count(*) AS of_arm FROM runs\n"
-        f"    WHERE run_id IN ({listed(names)}) GROUP BY arm\n) USING (arm)\n"
-        "WHERE setting <> 'seed'\nGROUP BY arm, setting\n"
-        "HAVING count(DISTINCT value) > 1 OR count(*) < any_value(of_arm)\nORDER BY arm, setting"
+        f"SELECT g.arm, g.run_id, r.seed\nFROM (\n{grouped(names, by)}\n) AS g\n"
+        "JOIN runs AS r ON r.run_id = g.run_id\nORDER BY g.arm, r.seed, g.run_id"
     )
 
 
-def _settings(names: Sequence[str]) -> str:
-    """Return the question for a row a run and setting; name and root of a run are no settings."""
-    apart = ", ".join(text(one) for one in NO_SETTING)
+def _mixed(names: Sequence[str]) -> str:
+    """Return the question for the settings, but the seed, that differ between runs of one arm."""
     return (
-        "    SELECT r.run_id, r.arm, substr(n.fullkey, 3) AS setting,\n"
-        "        coalesce(CAST(n.atom AS VARCHAR), 'null') AS value\n"
-        "    FROM runs AS r, json_tree(r.config) AS n\n"
-        "    WHERE n.type NOT IN ('OBJECT', 'ARRAY')\n"
-        f"        AND substr(n.fullkey, 3) NOT IN ({apart}) AND r.run_id IN ({listed(names)})"
+        f"WITH {differing(among(names), 'arm', '=')}\n"
+        "SELECT arm, setting, values, runs_with_it, runs FROM unlike ORDER BY arm, setting"
     )
 
 
@@ -123,7 +191,7 @@ def _results(names: Sequence[str]) -> str:
     return f"""WITH given AS (SELECT * FROM (VALUES {given}) AS v(run_id, place)),
 tested AS (
     SELECT run_id, epoch, task_id, measure, value FROM test_results
-    WHERE run_id IN ({listed(names)}) AND value IS NOT NULL
+    WHERE {among(names)} AND value IS NOT NULL
 ),
 able AS (
     SELECT run_id, bool_or(measure = 'answer_probability') AS has_answer
@@ -162,40 +230,38 @@ pairs AS (
     GROUP BY s.run_id, s.epoch, t.task_id
 ),
 paired AS (
-    SELECT run_id, epoch, count(apart) AS tasks, count(*) - count(apart) AS unshared,
-        avg(apart) AS apart, stddev_samp(apart) / sqrt(count(apart)) AS se,
-        count(apart) - 1 AS df
-    FROM pairs GROUP BY run_id, epoch
+{paired("pairs", "run_id, epoch")}
 ),
-ranged AS (
-    SELECT *, se * {t975("df")} AS half FROM paired WHERE unshared = 0
-)
-SELECT r.apart AS minus_first, r.apart - r.half AS low, r.apart + r.half AS high,
+alike AS (SELECT * FROM paired WHERE others = 0)
+SELECT a.apart AS minus_first, a.low, a.high,
     e.start, e.last, e.measure, e.last_epoch, p.epoch AS compared_at,
-    p.tasks AS same_tasks, p.unshared AS other_tasks
+    p.same AS same_tasks, p.others AS other_tasks
 FROM given AS g
 LEFT JOIN ends AS e ON e.run_id = g.run_id
 LEFT JOIN paired AS p ON p.run_id = g.run_id
-LEFT JOIN ranged AS r ON r.run_id = g.run_id
+LEFT JOIN alike AS a ON a.run_id = g.run_id
 ORDER BY g.place"""
 
 
-def _gains(names: Sequence[str]) -> str:
-    """Return the question for a row an arm: its gain, and how far it is from the first run's arm.
+def _gains(names: Sequence[str], by: str) -> str:
+    """Return the question for a row a group: its gain, and how far it is from the first run's.
 
-    Gains are those of the last epoch in which most runs of every arm were measured. The difference
-    is that of equal seeds, and its interval that of Student's t over them; of two seeds it would be
-    12.7 standard errors wide, and says nothing.
+    Gains are those of the last epoch in which most runs of every group were measured. The
+    difference is that of equal seeds, and its interval that of Student's t over them; of two seeds
+    it would be 12.7 standard errors wide, and says nothing.
     """
-    first = f"(SELECT arm FROM runs WHERE run_id = {text(names[0])})"
-    return f"""WITH tested AS (
-    SELECT g.run_id, g.arm, r.seed, g.measure, g.epoch, g.gain
-    FROM test_gains AS g JOIN runs AS r ON r.run_id = g.run_id
-    WHERE g.run_id IN ({listed(names)}) AND g.measure IN ('answer_probability', 'sampled')
+    first = f"(SELECT arm FROM grouped WHERE run_id = {text(names[0])})"
+    return f"""WITH grouped AS (
+{grouped(names, by)}
 ),
-arms AS (
-    SELECT arm, count(*) AS runs FROM runs WHERE run_id IN ({listed(names)}) GROUP BY arm
+tested AS (
+    SELECT g.run_id, o.arm, r.seed, g.measure, g.epoch, g.gain
+    FROM test_gains AS g
+    JOIN grouped AS o ON o.run_id = g.run_id
+    JOIN runs AS r ON r.run_id = g.run_id
+    WHERE g.{among(names)} AND g.measure IN ('answer_probability', 'sampled')
 ),
+arms AS (SELECT arm, count(*) AS runs FROM grouped GROUP BY arm),
 -- The measure with less noise comes first in the alphabet.
 measured AS (
     SELECT t.measure, t.epoch
@@ -210,21 +276,19 @@ seeds AS (
     FROM tested AS t JOIN measured AS m ON m.measure = t.measure AND m.epoch = t.epoch
     GROUP BY t.arm, t.seed, t.measure, t.epoch
 ),
-paired AS (
-    SELECT s.arm, count(*) AS same_seeds, avg(s.gain - f.gain) AS apart,
-        stddev_samp(s.gain - f.gain) / sqrt(count(*)) AS se, count(*) - 1 AS df
+pairs AS (
+    SELECT s.arm, s.gain - f.gain AS apart
     FROM seeds AS s JOIN seeds AS f ON f.arm = {first} AND f.seed = s.seed
     WHERE s.arm <> {first}
-    GROUP BY s.arm
 ),
-ranged AS (
-    SELECT *, CASE WHEN df > 1 THEN se * {t975("df")} END AS half FROM paired
+paired AS (
+{paired("pairs", "arm", ENOUGH)}
 )
-SELECT s.arm, avg(s.gain) AS gain, any_value(r.apart) AS minus_first,
-    any_value(r.apart - r.half) AS low, any_value(r.apart + r.half) AS high,
-    CASE WHEN s.arm <> {first} THEN coalesce(any_value(r.same_seeds), 0) END AS same_seeds,
+SELECT s.arm, avg(s.gain) AS gain, any_value(p.apart) AS minus_first,
+    any_value(p.low) AS low, any_value(p.high) AS high,
+    CASE WHEN s.arm <> {first} THEN coalesce(any_value(p.same), 0) END AS same_seeds,
     sum(s.runs) AS runs, any_value(s.epoch) AS compared_at, any_value(s.measure) AS measure
-FROM seeds AS s LEFT JOIN ranged AS r ON r.arm = s.arm
+FROM seeds AS s LEFT JOIN paired AS p ON p.arm = s.arm
 GROUP BY s.arm
 ORDER BY s.arm <> {first}, s.arm"""
 
@@ -246,35 +310,34 @@ def _without_secret(line: str) -> str:
     return f"{named} {HIDDEN}" if setting("?", named) == HIDDEN else line
 
 
-def _warnings(reader: Reader, names: Sequence[str], drawn: Curves, mixed: Panel) -> list[str]:
-    """Return what makes the mean of an arm something else than that of its method, as sentences."""
+def _fewer(drawn: Curves) -> list[str]:
+    """Return a sentence for each line that is the mean of fewer runs in some epochs."""
     warnings = list[str]()
-    by_arm = dict[str, list[str]]()
-    for row in mixed:
-        by_arm.setdefault(row["arm"], []).append(row["setting"])
-    warnings += [
-        f"{arm} is the mean of runs whose settings differ in more than the seed: "
-        f"{', '.join(settings[:MOST_REASONS])}{' and more' * (len(settings) > MOST_REASONS)}."
-        for arm, settings in by_arm.items()
-    ]
-    runs = reader.panel("origins", "Branches", "SELECT run_id, arm, branch_of FROM runs")
-    warnings += _related(names, runs.rows)
     for line in drawn.lines:
         fewer = [
             row for row in drawn.panel if row["line"] == line.name and row["runs"] != line.runs
         ]
         if fewer:
             epochs = ", ".join(str(row["epoch"]) for row in fewer[:MOST_REASONS])
-            more = " and more" * (len(fewer) > MOST_REASONS)
+            others = " and more" * (len(fewer) > MOST_REASONS)
             warnings.append(
-                f"{line.name} has fewer than its {line.runs} runs in epochs {epochs}{more}: "
+                f"{line.name} has fewer than its {line.runs} runs in epochs {epochs}{others}: "
                 "there the line is the mean of the others."
             )
     return warnings
 
 
+def _origins(reader: Reader, names: Sequence[str], by: str) -> list[Row]:
+    """Return each run of the root, its group if it has one, and the run that it branches off."""
+    asked = (
+        f"SELECT r.run_id, g.arm, r.branch_of\nFROM runs AS r LEFT JOIN (\n{grouped(names, by)}\n"
+        ") AS g ON g.run_id = r.run_id"
+    )
+    return reader.panel("origins", "Branches", asked).rows
+
+
 def _related(names: Sequence[str], runs: Sequence[Row]) -> list[str]:
-    """Return a sentence for each pair of runs of one arm that share epochs through branches."""
+    """Return a sentence for each pair of runs of one group that share epochs through branches."""
     by_name = {row["run_id"]: row for row in runs}
 
     def line_of(run: str) -> list[str]:

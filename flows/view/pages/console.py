@@ -18,7 +18,7 @@ from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
 from flows.view.shown import shown
 from genenv_core.errors import NotFound, QueryError
-from genenv_core.storage.records.runs import list_runs, no_such_run
+from genenv_core.storage.records.runs import list_runs, unknown_run
 from genenv_core.storage.sql.sandbox import Limits
 from schemas.questions import questions
 from schemas.relations import describe
@@ -40,9 +40,8 @@ def page(reader: Reader, request: Request) -> Page | Response:
     if len(sql) > LONGEST:
         raise QueryError(f"the question has {len(sql)} letters: at most {LONGEST} are read")
     run = request.query_params.get("run") or None
-    known = list_runs(reader.store)
-    if run is not None and run not in known:
-        raise NotFound(no_such_run(run, known))
+    if run is not None and (wrong := unknown_run(reader.store, run)):
+        raise NotFound(wrong)
     may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if may and request.query_params.get("as"):
         return _download(reader, sql, run, parameter(request.query_params, "as", FORMATS))
@@ -56,7 +55,8 @@ def page(reader: Reader, request: Request) -> Page | Response:
         "console.html.j2", "SQL",
         {
             "sql": sql, "panel": panel, "error": error, "plot": panel and plot(panel),
-            "questions": questions(), "relations": _relations(), "runs": known, "of_run": run,
+            "questions": questions(), "relations": _relations(),
+            "runs": list_runs(reader.store), "of_run": run,
         },
         400 if error else 200,
     )  # fmt: skip

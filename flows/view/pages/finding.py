@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from flows.view.pages import Page
-from flows.view.reading import Reader, Row
+from flows.view.reading import Panel, Reader, Row, parameter
 from genenv_core.addresses import path_of
 from genenv_core.errors import QueryError
 from genenv_core.storage.sql.duck import text
@@ -23,6 +23,9 @@ CUT = re.compile(r"([a-z])(\d+)(?:…|\.{3})(\d+)(?:\.(\d+))?")
 PART = re.compile(r'"([^"]*)"|(\S+)')
 """A part of a search: what stands between quotation marks, or a word."""
 
+WITHIN = {"all": "all runs", "run": "the run that the search came from"}
+"""Where a search looks."""
+
 WORDS = 60
 """Different words of a search: each is looked for in every task."""
 
@@ -30,38 +33,57 @@ WORDS = 60
 def page(reader: Reader, request: Request) -> Page | Response:
     """Return what was found, or go straight to it when it is one thing with this very id.
 
-    What belongs to the run that the search came from stands first.
+    What belongs to the run that the search came from stands first, and is all that is searched
+    `within` this run.
 
-    Raises QueryError for more words than are searched for.
+    The hits are asked for while the page is on its way. Raises QueryError, such as for more words
+    than are searched for.
     """
     asked = request.query_params.get("q", "").strip()
     words = _parts(asked)
     if len(words) > WORDS:
         raise QueryError(f"{len(words)} different words: at most {WORDS} are searched for at once")
     run = request.query_params.get("run")
+    within = parameter(request.query_params, "within", WITHIN)
     first = "" if run is None else f"run_id = {text(run)} DESC, "
+    alone = _alone(run) if within == "run" else ""
     ids = reader.panel(
         "ids", "By id",
-        f"FROM (\n{_with_id(asked)}\n)\nORDER BY {first}run_id DESC LIMIT {MOST}",
+        f"FROM (\n{_with_id(asked)}\n){alone}\nORDER BY {first}run_id DESC LIMIT {MOST}",
     )  # fmt: skip
     own = [row for row in ids if row["run_id"] == run] or ids.rows
     if len({(row["kind"], row["id"]) for row in own}) == 1:
         return RedirectResponse(place(own[0]), 303)
-    values = {"searched": asked, "words": words, "most": MOST, "place": place, "of_run": run}
-    if not words:
-        return Page("found.html.j2", "Search", values | {"found": None, "counted": None})
-    hits = _hits(asked, words)
-    counted = reader.panel(
-        "counted", "Number of hits",
-        f"SELECT count(*) AS hits, count(DISTINCT run_id) AS runs FROM (\n{hits}\n)",
-    )  # fmt: skip
-    found = reader.panel(
-        "found", "Hits",
-        f"SELECT id, kind, run_id, epoch, source, family, difficulty, rejection, prompt\n"
-        f"FROM (\n{hits}\n)\nORDER BY has_id DESC, {first}kind, run_id DESC, epoch DESC, id "
-        f"LIMIT {MOST}",
-    )  # fmt: skip
-    return Page("found.html.j2", f"Search: {asked}", values | {"found": found, "counted": counted})
+    values = {
+        "searched": asked, "words": words, "most": MOST, "place": place, "of_run": run,
+        "within": within,
+    }  # fmt: skip
+    question = _hits(asked, words) if words else ""
+
+    def hits() -> tuple[Panel, Panel]:
+        """Return how many hits there are, and the first of them."""
+        counted = reader.panel(
+            "counted", "Number of hits",
+            "SELECT count(*) AS hits, count(DISTINCT run_id) AS runs "
+            f"FROM (\n{question}\n){alone}",
+        )  # fmt: skip
+        found = reader.panel(
+            "found", "Hits",
+            f"SELECT id, kind, run_id, epoch, source, family, difficulty, rejection, prompt\n"
+            f"FROM (\n{question}\n){alone}\n"
+            f"ORDER BY has_id DESC, {first}kind, run_id DESC, epoch DESC, id LIMIT {MOST}",
+        )  # fmt: skip
+        return counted, found
+
+    title = f"Search: {asked}" if words else "Search"
+    return Page("found.html.j2", title, values | {"hits": hits}, streams=True)
+
+
+def _alone(run: str | None) -> str:
+    """Return the condition that a hit belongs to a run; raises QueryError without a run."""
+    if not run:
+        raise QueryError("within=run: write the name of the run as well, as run=NAME")
+    return f"\nWHERE run_id = {text(run)}"
 
 
 def _parts(asked: str) -> list[str]:

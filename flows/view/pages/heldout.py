@@ -6,6 +6,7 @@ The newest stands beside that of epoch 0 unless the address says otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.requests import Request
 
@@ -39,7 +40,8 @@ SPLITS = {
 def page(reader: Reader, request: Request) -> Page:
     """Return the held-out tasks of a run, those that got worse first.
 
-    Raises NotFound, and QueryError for an epoch in which nothing was measured.
+    The families and the tasks are asked for while the page is on its way. Raises NotFound, and
+    QueryError for an epoch in which nothing was measured.
     """
     run = request.path_params["run"]
     about(reader, run)
@@ -59,7 +61,7 @@ def page(reader: Reader, request: Request) -> Page:
         since = _chosen(request, "since", measured, 0)
         epoch = _chosen(request, "epoch", measured, newest["epoch"])
         if family is None:
-            of_families = families(reader, run, epoch, newest["measure"], since=since)
+            of_families = partial(families, reader, run, epoch, newest["measure"], since=since)
         question = (
             f"WITH changed AS (\n{_changed(run, since, epoch, newest['measure'])}\n)\n"
             "SELECT t.task_id, c.gain, c.start, c.value, t.family, t.difficulty, t.prompt\n"
@@ -71,14 +73,16 @@ def page(reader: Reader, request: Request) -> Page:
             "SELECT t.task_id, t.family, t.difficulty, t.prompt\n"
             f"FROM tasks AS t\n{where}ORDER BY t.task_id"
         )
-    tasks = reader.panel("heldout", f"{split.capitalize()} tasks", question)
+    title = f"{split.capitalize()} tasks"
     return Page(
-        "heldout.html.j2", tasks.title,
+        "heldout.html.j2", title,
         {
-            "run": run, "heldout": tasks, "split": split, "splits": SPLITS, "family": family,
+            "run": run, "heldout": partial(reader.panel, "heldout", title, question),
+            "split": split, "splits": SPLITS, "family": family,
             "newest": newest, "measures": MEASURES, "listed": LISTED, "measured": measured,
             "words": WORDS, "since": since, "epoch": epoch, "families": of_families,
         },
+        streams=True,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -22,7 +23,10 @@ NAMES = {Policy.AGENT: "pi_agent", Policy.ENV: "pi_env"}
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the checkpoints of a run and the epochs whose rows made them; raises NotFound."""
+    """Return the checkpoints of a run and the epochs whose rows made them; raises NotFound.
+
+    The rows are counted while the page is on its way.
+    """
     run = request.path_params["run"]
     about(reader, run)
     own = f"run_id = {text(run)}"
@@ -31,17 +35,25 @@ def page(reader: Reader, request: Request) -> Page:
         "SELECT policy, epoch, published, is_best, gate, gate_detail, steps, digest, "
         f"parent_digest FROM checkpoints WHERE {own} ORDER BY epoch, policy",
     )  # fmt: skip
-    rows = reader.panel(
-        "rows", "Rows behind each update",
-        "SELECT policy, epoch, source, row_epoch, count(*) AS rows FROM lineage "
-        f"WHERE {own} GROUP BY ALL ORDER BY policy, epoch, row_epoch, source",
-    )  # fmt: skip
-    values = {"run": run, "checkpoints": checkpoints, "rows": rows, "names": NAMES}
-    return Page("lineage.html.j2", f"Lineage of {run}", values | {"map": _map(checkpoints, rows)})
+
+    def counted() -> tuple[Panel, dict[str, Any]]:
+        """Return how many rows of each epoch are behind each update, and the drawing of them."""
+        rows = reader.panel(
+            "rows", "Rows behind each update",
+            "SELECT policy, epoch, source, row_epoch, count(*) AS rows FROM lineage "
+            f"WHERE {own} GROUP BY ALL ORDER BY policy, epoch, row_epoch, source",
+        )  # fmt: skip
+        return rows, _map(checkpoints, rows)
+
+    values = {"run": run, "checkpoints": checkpoints, "counted": counted, "names": NAMES}
+    return Page("lineage.html.j2", f"Lineage of {run}", values, streams=True)
 
 
 def checkpoint(reader: Reader, request: Request) -> Page:
-    """Return the rows that made one checkpoint; raises NotFound."""
+    """Return the rows that made one checkpoint; raises NotFound.
+
+    They are asked for while the page is on its way.
+    """
     run, policy = request.path_params["run"], request.path_params["policy"]
     epoch = whole_number(request.path_params, "epoch")
     about(reader, run)
@@ -52,13 +64,13 @@ def checkpoint(reader: Reader, request: Request) -> Page:
     if found.first is None:
         raise NotFound(f"run {run} has no checkpoint of {policy} after epoch {epoch}")
     number, row_id = ("advantage", "trace_id") if policy == Policy.AGENT else ("weight", "row_id")
-    made_of = reader.panel(
-        "made_of", "Rows that the update trained on",
+    made_of = partial(
+        reader.panel, "made_of", "Rows that the update trained on",
         f"SELECT row_id AS {row_id}, task_id, source, row_epoch, policy_version, {number} "
         f"FROM lineage WHERE {where} ORDER BY abs({number}) DESC, row_id",
     )  # fmt: skip
-    counted = reader.panel(
-        "counted", "Where they come from",
+    counted = partial(
+        reader.panel, "counted", "Where they come from",
         f"SELECT source, row_epoch, count(*) AS rows, count(DISTINCT task_id) AS tasks, "
         f"min({number}) AS {number}_low, max({number}) AS {number}_high "
         f"FROM lineage WHERE {where} GROUP BY source, row_epoch ORDER BY row_epoch DESC, source",
@@ -66,6 +78,7 @@ def checkpoint(reader: Reader, request: Request) -> Page:
     return Page(
         "checkpoint.html.j2", f"{NAMES[Policy(policy)]} after epoch {epoch}",
         {"run": run, "found": found, "made_of": made_of, "counted": counted, "epoch": epoch},
+        streams=True,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.requests import Request
 
@@ -92,25 +93,30 @@ def share(part: float | None) -> str:
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the rejections of a run, or the rows behind one; raises NotFound, QueryError."""
+    """Return the rejections of a run, or the rows behind one; raises NotFound, QueryError.
+
+    They are asked for while the page is on its way.
+    """
     run = request.path_params["run"]
     about(reader, run)
     if request.query_params.get("reason"):
         return _rejected(reader, run, request.query_params)
     own = f"run_id = {text(run)}"
-    by_epoch = reader.panel(
-        "by_epoch", "By epoch",
+    by_epoch = (
         "SELECT epoch, kept_from, rejection AS reason, rejections, share FROM rejections "
         f"WHERE {own} ORDER BY kept_from = 'tasks' DESC, kept_from, "
-        "sum(rejections) OVER (PARTITION BY kept_from, rejection) DESC, reason, epoch",
-    )  # fmt: skip
+        "sum(rejections) OVER (PARTITION BY kept_from, rejection) DESC, reason, epoch"
+    )
     return Page(
         "rejected.html.j2", f"Rejections of {run}",
         {
-            "run": run, "matrix": Matrix.of(by_epoch, "rejections"), "FROM": FROM,
+            "run": run, "FROM": FROM,
+            "matrix": lambda: Matrix.of(
+                reader.panel("by_epoch", "By epoch", by_epoch), "rejections"
+            ),
             "bar": bar, "share": share, "meaning": _meaning("rejections", "rejection"),
-            "reasons": reader.panel(
-                "reasons", "Reasons",
+            "reasons": partial(
+                reader.panel, "reasons", "Reasons",
                 "SELECT rejection, kept_from, sum(rejections) AS rows, min(epoch) AS first_epoch, "
                 "max(epoch) AS last_epoch, arg_max(example_task_id, epoch) AS task_id, "
                 "arg_max(example_detail, epoch) AS detail, arg_max(example_text, epoch) AS text\n"
@@ -118,6 +124,7 @@ def page(reader: Reader, request: Request) -> Page:
                 "ORDER BY kept_from = 'tasks' DESC, kept_from, rows DESC, rejection",
             ),
         },
+        streams=True,
     )  # fmt: skip
 
 
@@ -126,8 +133,8 @@ def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
     kept_from, reason = parameter(asked, "from", FROM), asked["reason"]
     epoch = whole_number(asked, "epoch")
     when = "" if epoch is None else f" AND {{}}epoch = {epoch}"
-    counted = reader.panel(
-        "counted", "How many",
+    counted = partial(
+        reader.panel, "counted", "How many",
         "SELECT sum(rejections) AS rows, sum(rejections) / sum(rejections / share) AS share "
         f"FROM rejections WHERE run_id = {text(run)} AND kept_from = {text(kept_from)} "
         f"AND rejection = {text(reason)}{when.format('')}",
@@ -147,16 +154,16 @@ def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
             f"WHERE s.run_id = {text(run)} AND s.update = {text(kept_from)} "
             f"AND s.reason = {text(reason)}{when.format('s.')}\nORDER BY s.epoch, s.task_id"
         )
-    rows = reader.panel("behind", "Rows", sql)
     where = "all epochs" if epoch is None else f"epoch {epoch}"
     meaning = _meaning("rejections", "rejection").get(reason, "")
     return Page(
         "behind.html.j2", f"{reason} of {where}",
         {
             "run": run, "way": "rejections", "share": share, "listed": LISTED,
-            "counted": lambda: counted, "behind": lambda: rows,
+            "counted": counted, "behind": partial(reader.panel, "behind", "Rows", sql),
             "about": f"{meaning} Missing from {kept_from}: {FROM[kept_from]}.".strip(),
         },
+        streams=True,
     )  # fmt: skip
 
 
@@ -200,11 +207,20 @@ def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | Non
     of = "all epochs" if epoch is None else f"epoch {epoch}"
     values = {
         "run": run, "way": "suspects", "share": share, "listed": LISTED,
-        "about": _meaning("suspects", "reason").get(reason, ""),
+        "about": _suspicion(reason),
         "counted": lambda: reader.panel("counted", "How many", counted),
         "behind": lambda: filled(reader.panel("behind", "Rows", rows)),
     }  # fmt: skip
     return Page("behind.html.j2", f"{reason} of {of}", values, streams=True)
+
+
+def _suspicion(reason: str) -> str:
+    """Return what a suspect of a reason is and what its numbers count, '' for an unknown reason."""
+    meaning, value = (_meaning("suspects", name).get(reason, "") for name in ("reason", "value"))
+    if not value:
+        return meaning
+    listed = "A row is listed where the value, without its sign, reaches the threshold."
+    return f"{meaning} Its value: {value} {listed}"
 
 
 def _new_tasks(own: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Any
 
 from starlette.requests import Request
@@ -33,8 +34,23 @@ RESTING_S = 10
 """The same while a run has epochs to come and no stage at work, as between two stages."""
 
 
+COST = {
+    "seconds": "Wall time of the stage over all epochs, the first one left out; what was reused "
+    "from another run counts nothing.",
+    "seconds_per_group": "These seconds for each group with signal, whose rewards differ: GRPO "
+    "learns from no other.",
+    "tokens": "Tokens that the stage read and sampled, over the same epochs; for an update those "
+    "of its rows. The sum is without the updates, whose rows count where they were sampled.",
+    "tokens_per_group": "These tokens for each group with signal.",
+}
+"""What the columns of the question about cost say."""
+
+
 def page(reader: Reader, request: Request) -> Page:
-    """Return the overview of a run, whose findings are asked for on its way; raises NotFound."""
+    """Return the overview of a run; raises NotFound.
+
+    Its outcome, findings, curves, families and cost are asked for while the page is on its way.
+    """
     run = request.path_params["run"]
     known = about(reader, run)
     stages = _stages(reader, run)
@@ -47,14 +63,25 @@ def page(reader: Reader, request: Request) -> Page:
         "agent_action, env_action, seconds\n"
         f"FROM epochs WHERE run_id = {text(run)} ORDER BY epoch",
     )  # fmt: skip
-    outcome_panel = reader.panel("outcome", "Outcome", outcome_query(run))
-    outcome = outcome_of(outcome_panel.rows[0], ())
     working = at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC))
+    finished = max((row["epoch"] for row in epochs), default=0)
+    planned = known.rows[0]["epochs_planned"] or 0
+
+    @cache
+    def came_out() -> Panel:
+        return reader.panel("outcome", "Outcome", outcome_query(run))
+
+    def outcome() -> Outcome:
+        return outcome_of(came_out().rows[0], ())
 
     def found() -> tuple[Outcome, Panel]:
         """Return the outcome with its findings, whose question passes over every attempt."""
         panel = reader.panel("findings", "Findings", findings_query(run))
-        return outcome_of(outcome_panel.rows[0], panel), panel
+        return outcome_of(came_out().rows[0], panel), panel
+
+    def families() -> Panel:
+        newest = outcome()
+        return heldout.families(reader, run, newest.epoch or None, newest.measure)
 
     return Page(
         "run.html.j2", run,
@@ -62,18 +89,20 @@ def page(reader: Reader, request: Request) -> Page:
             "run": run,
             "known": known,
             "configuration": without_secrets(json.loads(known.rows[0]["config"])),
-            "curves": curves(reader, [run]),
-            "outcome_panel": outcome_panel,
+            "curves": partial(curves, reader, [run]),
+            "came_out": came_out,
+            "headlines": lambda: headlines(outcome()),
             "found": found,
-            "headlines": headlines(outcome),
             "epochs": epochs,
-            "families": heldout.families(reader, run, outcome.epoch or None, outcome.measure),
+            "families": families,
             "of_families": heldout.WORDS,
+            "cost": partial(_cost, reader, run),
+            "of_cost": COST,
             "reached": reached(reader.store, run),
             "stages": stages,
             "at_work": working,
-            "state": _state(outcome, stages),
-            "renewed_s": renewed_s(bool(working), outcome.epochs < (outcome.planned or 0)),
+            "state": _state(run, finished, planned, stages),
+            "renewed_s": renewed_s(bool(working), finished < planned),
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),
@@ -103,14 +132,36 @@ def at_work(
     ]
 
 
-def _state(outcome: Outcome, stages: Panel) -> str:
+def _state(run: str, finished: int, planned: int, stages: Panel) -> str:
     """Return how far a run is that nothing is at work on, in a sentence."""
-    done = f"{outcome.epochs} of {outcome.planned} epochs are finished"
+    done = f"{finished} of {planned} epochs are finished"
     stopped = [row for row in stages if row["state"] in (StageState.FAILED, StageState.INTERRUPTED)]
     if stopped:
         where = f"{stopped[-1]['stage']} of epoch {stopped[-1]['epoch']} {stopped[-1]['state']}"
-        return f"{done}, and {where}: genenv resume {outcome.run_id} continues it."
+        return f"{done}, and {where}: genenv resume {run} continues it."
     return f"{done}. Nothing is at work."
+
+
+def _cost(reader: Reader, run: str) -> Panel:
+    """Return what the stages of the epochs cost in all, and for each group with signal."""
+    own = f"run_id = {text(run)}"
+    return reader.panel(
+        "cost", "Cost by stage",
+        "WITH stages AS (\n"
+        "    SELECT stage, sum(seconds) AS seconds, sum(tokens) AS tokens\n"
+        f"    FROM cost WHERE {own} AND epoch > 0 GROUP BY stage\n"
+        "),\nuseful AS (\n"
+        "    SELECT nullif(count(*), 0) AS groups FROM task_scores\n"
+        f"    WHERE {own} AND epoch > 0 AND NOT zero_signal\n"
+        "),\nlisted AS (\n"
+        "    FROM stages UNION ALL\n"
+        "    SELECT 'in all', sum(seconds), sum(tokens) FILTER (NOT ends_with(stage, '_update'))\n"
+        "    FROM stages HAVING count(*) > 0\n"
+        ")\n"
+        "SELECT stage, seconds, seconds / groups AS seconds_per_group, CAST(tokens AS BIGINT) AS "
+        "tokens, tokens / groups AS tokens_per_group\n"
+        "FROM listed, useful ORDER BY stage = 'in all', seconds DESC, stage",
+    )  # fmt: skip
 
 
 def _results(reader: Reader, run: str) -> Panel:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from flows.view.grouping import differing
 from flows.view.pages import Page, about
 from flows.view.pages.run import at_work, renewed_s
 from flows.view.reading import Panel, Reader
@@ -31,6 +33,8 @@ TITLES = {
     "p_hat (α)": "Success on the new tasks of the newest epoch, and its target alpha",
     "signal": "Share of groups whose rewards differ: GRPO learns from no other",
     "time": "Time at work, what came before epoch 1 left out",
+    "differs in": "Settings in which runs of this arm and domain differ, the seed left out: the "
+    "three with the rarest values",
 }
 """What columns mean that say little by their names."""
 
@@ -42,8 +46,24 @@ NUMBERS = {"gain", "start → last", "p_hat (α)", "signal", "time", "tokens", "
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the list of runs; `q` filters it by words in any column."""
+    """Return the list of runs, asked for while it is on its way.
+
+    `q` filters it by words in any column.
+    """
     words = request.query_params.get("q", "").split()
+    working, unfinished = _at_work(reader), _unfinished(reader)
+    now = datetime.now(UTC)
+    since = [(row["run_id"], one) for row in working for one in at_work([row], {}, now)]
+    shown = {
+        "listing": partial(_listing, reader, words), "titles": TITLES, "numbers": NUMBERS,
+        "q": " ".join(words), "left_out": reader.left_out(), "at_work": since,
+        "renewed_s": renewed_s(bool(working.rows), bool(unfinished.rows)),
+    }  # fmt: skip
+    return Page("runs.html.j2", "Runs", shown, streams=True)
+
+
+def _listing(reader: Reader, words: Sequence[str]) -> dict[str, Any]:
+    """Return the runs that have all of these words, as lines with the columns that some fill."""
     where = " AND ".join(
         "contains(lower(concat_ws(' ', r.run_id, r.arm, r.domain, "
         f"array_to_string(r.tags, ' '), r.note)), {text(word.lower())})"
@@ -51,26 +71,19 @@ def page(reader: Reader, request: Request) -> Page:
     )
     found = reader.panel(
         "runs", "Runs",
+        f"WITH {differing('true', 'arm, domain', ' ')}\n"
         "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value, o.measure, "
         "o.p_hat, o.alpha, o.share_signal, o.seconds, o.epochs, o.planned, r.arm, "
-        "r.domain, r.seed, r.tags, r.note, r.pinned, r.started_at\n"
+        "r.domain, r.seed, a.words AS differs_in, r.tags, r.note, r.pinned, r.started_at\n"
         "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
+        "LEFT JOIN apart AS a ON a.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
         + "ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
     lines = [line_of(row) for row in found]
     filled = {name for line in lines for name, said in line.items() if said}
     columns = [name for name in line_of({}) if name in filled or name in LATER]
-    working = _at_work(reader)
-    now = datetime.now(UTC)
-    since = [(row["run_id"], one) for row in working for one in at_work([row], {}, now)]
-    unfinished = any(row["epochs"] < (row["planned"] or 0) for row in found)
-    shown = {
-        "listed": found, "lines": lines, "titles": TITLES, "numbers": NUMBERS,
-        "columns": columns, "q": " ".join(words), "left_out": reader.left_out(),
-        "at_work": since, "renewed_s": renewed_s(bool(working.rows), unfinished),
-    }  # fmt: skip
-    return Page("runs.html.j2", "Runs", shown)
+    return {"listed": found, "lines": lines, "columns": columns}
 
 
 def line_of(row: Mapping[str, Any]) -> dict[str, str]:
@@ -88,6 +101,7 @@ def line_of(row: Mapping[str, Any]) -> dict[str, str]:
         "arm": row.get("arm") or "",
         "domain": row.get("domain") or "",
         "seed": str(row["seed"]) if row.get("seed") is not None else "",
+        "differs in": row.get("differs_in") or "",
         "tags": ", ".join(row.get("tags") or ()),
         "note": row.get("note") or "",
         "pinned": "pinned" if row.get("pinned") else "",
@@ -125,4 +139,14 @@ def _at_work(reader: Reader) -> Panel:
         "SELECT run_id, epoch, stage, state, started_at FROM stage_runs\n"
         "QUALIFY row_number() OVER (PARTITION BY run_id, epoch, stage ORDER BY attempt DESC) = 1 "
         "AND state = 'running'\nORDER BY run_id, epoch, stage",
+    )  # fmt: skip
+
+
+def _unfinished(reader: Reader) -> Panel:
+    """Return the runs that have epochs to come."""
+    return reader.panel(
+        "unfinished", "Runs with epochs to come",
+        "SELECT r.run_id FROM runs AS r LEFT JOIN epochs AS e ON e.run_id = r.run_id\n"
+        "GROUP BY r.run_id, r.epochs_planned "
+        "HAVING coalesce(max(e.epoch), 0) < r.epochs_planned",
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -34,10 +35,16 @@ ORDERS = {
     "p_hat": "p_hat, task_id",
     "difficulty": "difficulty, task_id",
     "epoch": "epoch, task_id",
+    "advantages": "advantages DESC NULLS LAST, task_id",
     "similarity": "similarity DESC NULLS LAST, task_id",
     "test_similarity": "test_similarity DESC NULLS LAST, task_id",
 }
+NAMES = {"alpha": "nearest to alpha", "advantages": "trained most"}
+"""Orders whose names say little by themselves."""
+
 WORDS = {
+    "advantages": "How hard the agent's updates pushed: the sum of abs(advantage) over the "
+    "attempts that they used, once for each update.",
     "tasks": "Tasks of this place of the map.",
     "attempts": "Attempts at them.",
     "success": "Share of these attempts that succeeded.",
@@ -84,20 +91,15 @@ class Mark:
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the task map of a run; raises NotFound, QueryError."""
+    """Return the task map of a run, drawn while the page is on its way.
+
+    Raises NotFound, QueryError.
+    """
     run, asked = request.path_params["run"], request.query_params
     about(reader, run)
     epoch, by = whole_number(asked, "epoch"), parameter(asked, "by", BY)
     used, order = parameter(asked, "used", USED), parameter(asked, "sort", ORDERS)
     chosen = _chosen(run, epoch, used, asked.get("q", ""))
-    points = reader.panel(
-        "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
-    )
-    many = len(points) > POINTS
-    alike = {name: points.rows[0][name] for name in SETTLED if _is_settled(points, name)}
-    columns = [name for name in points.columns if name not in alike]
-    points = filled(replace(points, truncated=many, columns=columns))
-    binned = _binned(reader, chosen, by) if many else None
     epochs = reader.panel(
         "epochs", "Epochs with tasks",
         f"SELECT epoch, count(*) AS tasks FROM task_scores WHERE run_id = {text(run)} "
@@ -106,17 +108,33 @@ def page(reader: Reader, request: Request) -> Page:
     settings = reader.panel(
         "settings", "Target", f"SELECT alpha, k_min FROM settings WHERE run_id = {text(run)}"
     )
+
+    def drawn() -> dict[str, Any]:
+        """Return the tasks and the map of them."""
+        points = reader.panel(
+            "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
+        )
+        many = len(points) > POINTS
+        alike = {name: points.rows[0][name] for name in SETTLED if _is_settled(points, name)}
+        columns = [name for name in points.columns if name not in alike]
+        points = filled(replace(points, truncated=many, columns=columns))
+        binned = _binned(reader, chosen, by) if many else None
+        return {
+            "points": points, "binned": binned, "map": _map(points, binned, by, settings),
+            "alike": {name: value for name, value in alike.items() if value is not None},
+        }  # fmt: skip
+
     return Page(
         "tasks.html.j2", f"Tasks of {run}",
         {
-            "run": run, "points": points, "binned": binned, "epochs": epochs, "epoch": epoch,
-            "by": by, "used": used, "sort": order, "q": asked.get("q", ""), "BY": BY, "USED": USED,
-            "ORDERS": ORDERS, "settings": settings,
-            "alike": {name: value for name, value in alike.items() if value is not None},
-            "map": _map(points, binned, by, settings), "means": _means(reader, chosen, by),
-            "words": WORDS,
+            "run": run, "epochs": epochs, "epoch": epoch, "by": by, "used": used, "sort": order,
+            "q": asked.get("q", ""), "BY": BY, "USED": USED, "ORDERS": ORDERS,
+            "NAMES": NAMES,
+            "settings": settings, "words": WORDS, "drawn": drawn,
+            "means": partial(_means, reader, chosen, by),
             "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
         },
+        streams=True,
     )  # fmt: skip
 
 
@@ -145,11 +163,14 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
         "SELECT t.task_id, g.epoch, t.family, t.difficulty, g.successes, g.n, "
         "coalesce(g.skill, g.p_hat) AS p_hat, s.alpha, g.r_env, round(t.similarity, 2) AS "
         "similarity, round(t.test_similarity, 2) AS test_similarity, d.agent_reason, d.env_reason, "
-        "t.prompt\n"
+        "round(w.advantages, 2) AS advantages, t.prompt\n"
         "FROM task_scores AS g\n"
         "JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id\n"
         "JOIN settings AS s ON s.run_id = g.run_id\n"
         "LEFT JOIN decisions AS d ON d.run_id = g.run_id AND d.group_id = g.group_id\n"
+        "LEFT JOIN (\n    SELECT group_id, sum(abs(advantage)) AS advantages FROM update_samples\n"
+        f"    WHERE run_id = {text(run)} AND policy = 'agent' GROUP BY group_id\n"
+        ") AS w ON w.group_id = g.group_id\n"
         f"WHERE {' AND '.join(where)}"
     )
 
@@ -241,12 +262,14 @@ def _points(
     together: dict[tuple[Any, float], list[Row]] = {}
     for row in rows:
         together.setdefault((row[column], row["p_hat"]), []).append(row)
-    room = min(CLUSTER[0], 0.8 * (WIDTH - LEFT - RIGHT) / max(places, 1)), CLUSTER[1]
+    levels = max((row["n"] for row in rows), default=1)
+    room = (
+        min(CLUSTER[0], 0.8 * (WIDTH - LEFT - RIGHT) / max(places, 1)),
+        min(CLUSTER[1], (HEIGHT - TOP - BOTTOM - 2 * PAD) / levels),
+    )
     marks: list[Mark] = []
     for (place, p_hat), here in together.items():
-        gap = min(MARK, (room[0] * room[1] / len(here)) ** 0.5)
-        across = max(1, min(len(here), int(room[0] / gap)))
-        down = -(-len(here) // across)
+        gap, across, down = _heap(len(here), room)
         for number, row in enumerate(here):
             column_of, row_of = number % across, number // across
             in_row = min(across, len(here) - row_of * across)
@@ -263,6 +286,20 @@ def _points(
                 )
             )  # fmt: skip
     return marks
+
+
+def _heap(count: int, room: tuple[float, float]) -> tuple[float, int, int]:
+    """Return how far apart the circles of one place lie, how many in a row, and how many rows.
+
+    They stay in the room of the place, so that the heaps of two places never touch.
+    """
+    gap = min(MARK, *room)
+    while True:
+        across = min(count, int(room[0] / gap))
+        down = -(-count // across)
+        if down * gap <= room[1]:
+            return gap, across, down
+        gap *= 0.95
 
 
 def _step(ticks: list[tuple[float, str]]) -> int:

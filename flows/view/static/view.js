@@ -55,12 +55,12 @@ function drawBand(plot, data) {
 }
 
 // A line across the plot: alpha, or the start.
-function drawLevel(plot, value, dash) {
+function drawLevel(plot, value, dash, tint = "soft") {
   const { ctx, bbox } = plot;
   const y = plot.valToPos(value, "y", true);
   ctx.save();
-  ctx.strokeStyle = tone("soft");
-  ctx.lineWidth = devicePixelRatio;
+  ctx.strokeStyle = tone(tint);
+  ctx.lineWidth = 1.2 * devicePixelRatio;
   ctx.setLineDash(dash.map((length) => length * devicePixelRatio));
   ctx.beginPath();
   ctx.moveTo(bbox.left, y);
@@ -155,7 +155,7 @@ function drawn(figure, data) {
         if (figure.dataset.band === "1") drawBand(plot, data);
       },
       drawAxes: (plot) => {
-        if (start !== null) drawLevel(plot, start, [1, 3]);
+        if (start !== null) drawLevel(plot, start, [2, 3], "ink");
         drawBars(plot, lines, data.epochs);
       },
       draw: (plot) => drawMarks(plot, order, data.epochs),

@@ -36,6 +36,7 @@ START = [0.10, 0.25, 0.40, 0.55, 0.70, 0.30]
 ONE = [0.20, 0.45, 0.35, 0.80, 0.90, 0.35]
 OTHER = [0.35, 0.40, 0.55, 0.75, 0.95, 0.65]
 FILE = "flows/view/pages/comparing.py"
+GROUPING = "flows/view/grouping.py"
 
 
 def got(store: LocalStore, runs: list[str], by: str = "run") -> str:
@@ -103,12 +104,12 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path):
     "SELECT m.run_id, m.measure, max(m.epoch) AS epoch", "SELECT m.run_id, m.measure, 2 AS epoch",
 )  # fmt: skip
 @mutation(
-    "the interval of a difference takes the tasks for different ones", FILE,
+    "the interval of a difference takes the tasks for different ones", "flows/view/intervals.py",
     "stddev_samp(apart) / sqrt(count(apart)) AS se", "stddev_samp(apart) AS se",
 )  # fmt: skip
 @mutation(
     "the difference is taken from the other side", FILE,
-    "r.apart AS minus_first, r.apart - r.half", "-r.apart AS minus_first, r.apart - r.half",
+    "SELECT a.apart AS minus_first", "SELECT -a.apart AS minus_first",
 )  # fmt: skip
 def test_a_difference_is_that_of_equal_tasks_at_the_last_epoch_of_both(tmp_path: Path):
     store = LocalStore(tmp_path)
@@ -143,7 +144,7 @@ def test_runs_of_which_one_has_no_answer_probability_are_compared_by_success(tmp
 
 @mutation(
     "tasks that one run has alone are left away in silence", FILE,
-    "FROM paired WHERE unshared = 0", "FROM paired",
+    "FROM paired WHERE others = 0", "FROM paired",
 )  # fmt: skip
 def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
     store = LocalStore(tmp_path)
@@ -167,8 +168,13 @@ def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
     "HAVING count(*) = (SELECT count(*) FROM arms)", "",
 )  # fmt: skip
 @mutation(
-    "two seeds make an interval", FILE, "CASE WHEN df > 1 THEN se", "CASE WHEN df > 0 THEN se"
-)
+    "two seeds make an interval", FILE,
+    '{paired("pairs", "arm", ENOUGH)}', '{paired("pairs", "arm")}',
+)  # fmt: skip
+@mutation(
+    "a difference of arms has the interval of two anyway", "flows/view/intervals.py",
+    "CASE WHEN same >= {least} THEN", "CASE WHEN same >= 2 THEN",
+)  # fmt: skip
 def test_the_difference_of_arms_is_that_of_equal_seeds(tmp_path: Path):
     store = LocalStore(tmp_path)
     ends = {0: (ONE, OTHER), 1: (OTHER, START), 2: (OTHER, OTHER)}
@@ -198,7 +204,7 @@ def test_every_number_is_what_its_sql_gives(tmp_path: Path):
     store = LocalStore(tmp_path)
     play(store, "one", {0: tasks(START), 1: tasks(ONE)})
     play(store, "other", {0: tasks(START), 1: tasks(OTHER)}, rwr={"steps": 4})
-    for by, least in (("run", 3), ("arm", 3)):
+    for by, least in (("run", 3), ("arm", 4), ("settings", 4)):
         with pools.connect(tmp_path) as con:
             text = got(store, ["one", "other"], by)
             assert held_against_sql(text, lambda sql: query(con, sql).to_dicts()) == least
@@ -239,7 +245,7 @@ def test_a_stage_with_many_differences_names_the_first_of_them(
 
 
 @mutation(
-    "the name and root of a run are settings that differ", FILE,
+    "the name and root of a run are settings that differ", GROUPING,
     "NOT IN ({apart})", "NOT IN ('')",
 )  # fmt: skip
 def test_the_name_and_the_root_of_a_run_are_no_settings(tmp_path: Path):
@@ -265,10 +271,10 @@ MIXED = "differ in more than the seed: rwr.steps."
 
 
 @mutation(
-    "the seed makes an arm a mixture", FILE, "WHERE setting <> 'seed'\\n", "\\n",
+    "the seed makes an arm a mixture", GROUPING, "WHERE setting <> 'seed'", "",
 )  # fmt: skip
 @mutation(
-    "an arm of two methods is one method", FILE,
+    "an arm of two methods is one method", GROUPING,
     "HAVING count(DISTINCT value) > 1 OR count(*) < any_value(of_arm)", "HAVING false",
 )  # fmt: skip
 def test_an_arm_of_runs_with_other_settings_says_so(tmp_path: Path):

@@ -124,6 +124,35 @@ def test_labels_have_room_on_a_phone():
     assert _step([]) == 1
 
 
+@mutation(
+    "a heap of circles leaves its place", TASKS, "if down * gap <= room[1]:", "if True:",
+)  # fmt: skip
+@mutation(
+    "two heaps of many attempts touch", TASKS,
+    "min(CLUSTER[1], (HEIGHT - TOP - BOTTOM - 2 * PAD) / levels)", "CLUSTER[1]",
+)  # fmt: skip
+@pytest.mark.parametrize(("count", "n"), [(1, 8), (7, 8), (100, 8), (900, 8), (3, 64), (40, 64)])
+def test_heaps_never_touch(count: int, n: int):
+    rows = [
+        row | {"task_id": f"{solved}-{row['task_id']}", "n": n, "p_hat": solved / n}
+        for solved in (0, 1, n - 1, n)
+        for row in points(*[2.0] * count)
+    ]
+    marks = _map(panel(rows), None, "difficulty", panel([{"alpha": 0.5, "k_min": 0.1}]))["marks"]
+    of = {
+        solved: [mark for mark in marks if mark.task_id.startswith(f"{solved}-")]
+        for solved in (0, 1, n - 1, n)
+    }
+    heights = {
+        solved: (min(m.y - m.size for m in some), max(m.y + m.size for m in some))
+        for solved, some in of.items()
+    }
+    assert heights[1][1] <= heights[0][0] and heights[n][1] <= heights[n - 1][0]
+    assert heights[n][0] >= tasks.TOP and heights[0][1] <= tasks.HEIGHT - tasks.BOTTOM
+    for some in of.values():
+        assert len({(round(m.x, 3), round(m.y, 3)) for m in some}) == count
+
+
 def test_the_whole_map_is_on_a_phone():
     sheet = (Path(tasks.__file__).parents[1] / "static" / "view.css").read_text()
     assert ".drawing svg { min-width" not in sheet

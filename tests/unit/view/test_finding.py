@@ -2,7 +2,7 @@
 
 Invariants: a search finds what has all of its words, in any order and with any capitals, each as it
 is written; it says how many hits there are, however few are listed; ids and words are one list; one
-that finds nothing says what it looked at.
+within a run lists and counts that run's hits alone; one that finds nothing says what it looked at.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def test_a_word_is_found_as_it_is_written(words: str, client: TestClient):
 
 @mutation(
     "a search counts what it lists", FINDING,
-    'f"SELECT count(*) AS hits, count(DISTINCT run_id) AS runs FROM (\\n{hits}\\n)"',
-    'f"SELECT count(*) AS hits, 2 AS runs FROM (\\n{hits}\\nLIMIT {MOST})"',
+    'f"FROM (\\n{question}\\n){alone}",', 'f"FROM (\\n{question}\\nLIMIT {MOST}){alone}",',
 )  # fmt: skip
 def test_all_hits_are_counted_and_the_first_listed(
     client: TestClient, pool, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +141,48 @@ def test_a_search_from_a_run_s_page_finds_what_is_of_that_run_first(client: Test
         asked = {"q": task, "run": run}
         answer = client.get("/find", params=asked, follow_redirects=False)
         assert answer.headers["location"] == f"/runs/{run}/tasks/{task}"
+
+
+@mutation(
+    "a search within a run lists hits of others", FINDING,
+    'f"FROM (\\n{question}\\n){alone}\\n"', 'f"FROM (\\n{question}\\n)\\n"',
+)  # fmt: skip
+@mutation(
+    "a search within a run counts hits of others", FINDING,
+    'FROM (\\n{question}\\n){alone}",', 'FROM (\\n{question}\\n)",',
+)  # fmt: skip
+@mutation(
+    "an id within a run is searched for in others", FINDING,
+    "{_with_id(asked)}\\n){alone}", "{_with_id(asked)}\\n)",
+)  # fmt: skip
+@mutation(
+    "the next search within a run is one of all runs", "flows/view/templates/parts.html.j2",
+    '<input type="hidden" name="within" value="run">', "",
+)  # fmt: skip
+def test_a_search_within_a_run_finds_what_is_of_that_run_alone(client: TestClient, pool):
+    asked = {"q": "bolts", "run": "run-a"}
+    everywhere = client.get("/find", params=asked).text
+    assert '<a href="/find?q=bolts&amp;run=run-a&amp;within=run">' in everywhere
+    assert 'name="within"' not in everywhere and "2 runs" in everywhere
+    own = client.get("/find", params={**asked, "within": "run"}).text
+    assert '<a href="/find?q=bolts&amp;run=run-a">Search in all runs</a>' in own
+    assert '<input type="hidden" name="within" value="run">' in own
+    (hits,) = [one for one in tables(own) if one.name == "found"]
+    expected = query(
+        pool, "SELECT 1 FROM tasks WHERE run_id = 'run-a' AND contains(prompt, 'bolts')"
+    )
+    assert {row[2] for row in hits.rows} == {"run-a"} and len(hits.rows) == expected.height
+    assert f"{expected.height} hits in 1 run for" in own
+    assert [row["id"] for row in query(pool, hits.sql).to_dicts()] == [row[0] for row in hits.rows]
+    other = {"q": "run-b", "run": "run-a", "within": "run"}
+    answer = client.get("/find", params=other, follow_redirects=False)
+    assert answer.status_code == 200 and "Nothing has" in answer.text
+
+
+@pytest.mark.parametrize("asked", ["within=run", "within=run&run=", "within=here&run=run-a"])
+def test_a_search_within_no_run_says_what_to_write(asked: str, client: TestClient):
+    answer = client.get(f"/find?q=bolts&{asked}")
+    assert answer.status_code == 400 and "write" in answer.text
 
 
 @mutation(

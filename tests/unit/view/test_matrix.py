@@ -1,28 +1,24 @@
 """Rejections and suspects by reason and epoch, and the rows behind each number.
 
 Invariants: a number of the matrix leads to as many rows; a share that is not nothing is not called
-0%; the question of the suspects is asked while their page is on its way.
+0%.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import polars as pl
 import pytest
 from markupsafe import escape
-from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.pages import rejected
-from flows.view.reading import Panel, Reader
+from flows.view.reading import Panel
 from flows.view.shown import LONGEST, linked
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sandbox import Answer
-from genenv_core.storage.store.local import LocalStore
 from genenv_core.types import Rejection
 from schemas.enums import SelectionReason
 from tests.mutations import mutation
@@ -195,28 +191,6 @@ def test_no_column_repeats_a_number_in_every_row(client: TestClient):
 
 
 @mutation(
-    "suspects are asked for before their page begins", REJECTED,
-    'lambda: Matrix.of(reader.panel("by_epoch", "Suspects", sql), "suspects")',
-    '(lambda one: lambda: one)(Matrix.of(reader.panel("by_epoch", "", sql), "suspects"))',
-)  # fmt: skip
-def test_suspects_are_asked_for_while_their_page_is_on_its_way(root: Path):
-    reader = Reader(LocalStore(root))
-    asked: list[str] = []
-    panel = reader.panel
-    reader.panel = lambda name, *rest: asked.append(name) or panel(name, *rest)  # type: ignore
-    try:
-        for query_params, value in (({}, "matrix"), ({"reason": "by_chance"}, "behind")):
-            request = SimpleNamespace(path_params={"run": "run-a"}, query_params=query_params)
-            page = rejected.suspects(reader, cast(Request, request))
-            assert page.streams and asked == ["run"]
-            cast(Any, page.values[value])()
-            assert len(asked) == 2
-            asked.clear()
-    finally:
-        reader.close()
-
-
-@mutation(
     "an epoch without a rejection has no column", REJECTED,
     "between = list(range(min(epochs, default=0), max(epochs, default=-1) + 1))",
     "between = sorted(epochs)",
@@ -256,6 +230,19 @@ def test_each_reason_of_a_suspect_has_its_meaning(client: TestClient):
     assert {"near_duplicate", "flaw", "by_chance", "constant_answer", "bimodal"} <= meaning.keys()
     assert meaning["by_chance"] == "one and the same text succeeded and failed on it."
     assert meaning["flaw"].endswith("`generation.guard` was off.")
+
+
+@mutation(
+    "the page of a suspect does not say what its number counts", REJECTED,
+    'return f"{meaning} Its value: {value} {listed}"', "return meaning",
+)  # fmt: skip
+def test_the_page_of_a_suspect_says_what_its_number_counts(client: TestClient):
+    meaning, value = (rejected._meaning("suspects", name) for name in ("reason", "value"))
+    assert meaning.keys() == value.keys()
+    assert value["near_duplicate"] == "how many earlier tasks have these words."
+    text = client.get("/runs/run-a/suspects?reason=by_chance").text
+    above = text[: text.index('<p id="hits">')]
+    assert f"{escape(meaning['by_chance'])} Its value: always 1. A row is listed where" in above
 
 
 def test_each_reason_of_a_rejection_has_its_meaning(client: TestClient):

@@ -23,10 +23,12 @@ from starlette.testclient import TestClient
 
 from flows.view import reading
 from flows.view.app import application
+from flows.view.pages import console
 from flows.view.pages.run import renewed_s
 from flows.view.pages.runs import LATER, line_of
 from flows.view.shown import shown
 from genenv_core.evidence import beginning
+from genenv_core.pools import connect
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
@@ -46,6 +48,7 @@ PAGES = {
     "filtered": "/?q=run-a+desk",
     "compared": "/compare?run=run-a&run=run-b",
     "arms": "/compare?run=run-a&run=run-b&by=arm",
+    "arms and settings": "/compare?run=run-a&run=run-b&by=settings",
     "run": "/runs/run-a",
     "tasks": "/runs/run-a/tasks",
     "tasks of an update": "/runs/run-a/tasks?epoch=1&used=agent&by=family&sort=p_hat",
@@ -359,6 +362,40 @@ def test_the_map_has_the_success_of_each_place(by: str, client: TestClient, pool
 
 
 @mutation(
+    "the cost of a group counts those without signal", "flows/view/pages/run.py",
+    "AND epoch > 0 AND NOT zero_signal", "AND epoch > 0",
+)  # fmt: skip
+@mutation(
+    "the cost in all counts the rows of an update twice", "flows/view/pages/run.py",
+    "FILTER (NOT ends_with(stage, '_update'))", "",
+)  # fmt: skip
+def test_a_run_says_what_a_group_with_signal_costs(tmp_path: Path):
+    store = small_root(tmp_path / "root")
+    ended = {"run_id": "run-a", "epoch": 1, "stage_key": "k", "host": "h", "pid": 1}
+    ended |= {"state": "computed", "started_at": START}
+    for stage, seconds in (("rollout", 8.0), ("grpo_update", 4.0)):
+        attempt = StageAttempt.model_validate({**ended, "stage": stage, "seconds": seconds})
+        RunLog(store, "run-a").end(RunLog(store, "run-a").begin(attempt))
+    with connect(store.root) as pool:
+        groups, sampled, drawn = query(
+            pool,
+            "SELECT count(*) FILTER (NOT zero_signal) AS groups, (SELECT tokens FROM cost WHERE "
+            "stage = 'rollout') AS sampled, (SELECT tokens FROM cost WHERE stage = 'grpo_update') "
+            "AS drawn FROM task_scores WHERE run_id = 'run-a' AND epoch > 0",
+        ).row(0)
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get("/runs/run-a").text
+    (found,) = [one for one in tables(text) if one.name == "cost"]
+    assert groups and drawn
+    assert found.rows == [
+        [stage, *map(shown, (seconds, seconds / groups, tokens, tokens / groups))]
+        for stage, seconds, tokens in (
+            ("rollout", 8.0, sampled), ("grpo_update", 4.0, drawn), ("in all", 12.0, sampled)
+        )
+    ]  # fmt: skip
+
+
+@mutation(
     "a note counts as something wrong in the list of runs", "flows/view/pages/runs.py",
     'COUNTED = {"failure": "failures", "warning": "warnings"}',
     'COUNTED = {"failure": "failures", "warning": "warnings", "note": "notes"}',
@@ -544,6 +581,23 @@ def test_the_console_says_what_is_wrong_with_a_question(sql: str, words: str, cl
 
 
 @mutation(
+    "a page breaks the line of a wrong question", "flows/view/static/view.css",
+    "pre.place { white-space: pre;", "pre.place { white-space: pre-wrap;",
+)  # fmt: skip
+@mutation(
+    "a page shows the place of an error as words", "flows/view/templates/parts.html.j2",
+    '<pre class="place" tabindex="0">{{ said[2] }}</pre>', "{{ said[2] }}",
+)  # fmt: skip
+@pytest.mark.parametrize("asked", [{}, {"as": "csv"}], ids=["answer", "download"])
+def test_the_caret_stands_under_the_place_of_an_error(asked: dict[str, str], client: TestClient):
+    answer = client.get("/sql", params={"q": "SELECT 1 FRM x", **asked})
+    line = "line 1: SELECT 1 FRM x"
+    assert f'tabindex="0">{line}\n{" " * line.index("x")}^</pre>' in answer.text
+    sheet = client.get("/static/view.css").text
+    assert "pre.place { white-space: pre; overflow-x: auto; }" in sheet
+
+
+@mutation(
     "the console says nothing of an answer without rows", "flows/view/templates/console.html.j2",
     "{% if panel is not none %}", "{% if panel is not none and panel.rows %}",
 )  # fmt: skip
@@ -568,6 +622,22 @@ def test_the_console_asks_the_rows_of_one_run(client: TestClient, pool):
     kept = client.get("/sql", params={**asked, "as": "json"}).json()
     assert [row["run_id"] for row in kept] == [run]
     assert client.get("/sql", params={**asked, "run": "nobody"}).status_code == 404
+
+
+@mutation(
+    "a download looks at every run of the root", "flows/view/pages/console.py",
+    "(wrong := unknown_run(reader.store, run))",
+    '(wrong := "" if run in list_runs(reader.store) else run)',
+)  # fmt: skip
+def test_the_console_lists_the_runs_for_its_box_alone(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    listed = list[LocalStore]()
+    monkeypatch.setattr(console, "list_runs", lambda store: listed.append(store) or ["run-a"])
+    for run, kind in (("", "json"), ("run-a", "json"), ("run-a", "")):
+        asked = {"q": "SELECT 1 AS one", "run": run, "as": kind}
+        assert client.get("/sql", params=asked).status_code == 200
+        assert len(listed) == (not kind)
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])

@@ -1,8 +1,7 @@
 """What pages are made of, without a server: tokens, plots, settings.
 
 Invariants: a token says what it was and who scored it; a plot has numbers where a chart can draw
-them and texts elsewhere; a secret setting is hidden; what goes wrong in a page that
-is under way is said; few questions at a time have a process apart.
+them and texts elsewhere; a secret setting is hidden; few questions at a time have a process apart.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ from typing import Any
 
 import polars as pl
 import pytest
-from jinja2 import Environment
 
 from flows.view import reading
-from flows.view.app import pieces
 from flows.view.pages.console import plot
 from flows.view.pages.tasks import round_values
 from flows.view.pages.trace import ShownToken
 from flows.view.reading import APART, PAGE, Panel, Reader
 from flows.view.shown import setting
-from genenv_core.errors import QueryError
 from genenv_core.hiding import HIDDEN
 from genenv_core.storage.sql.sandbox import Answer, Limits
 from genenv_core.storage.store.local import LocalStore
@@ -80,16 +76,6 @@ def test_an_answer_of_no_rows_is_an_answer():
 def test_a_secret_setting_is_hidden():
     assert setting('"hunter2"', "teacher.password") == HIDDEN
     assert setting("4", "rwr.steps") == "4"
-
-
-def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
-    def late() -> str:
-        raise QueryError("more than 20 s of <work>")
-
-    page = Environment().from_string("head{% for n in range(9) %}.{% endfor %}{{ late() }}tail")
-    sent = list(pieces(page, {"late": late}))
-    assert sent[0].startswith("head") and "tail" not in "".join(sent)
-    assert sent[-1] == '<p class="bad" role="alert">more than 20 s of &lt;work&gt;</p>'
 
 
 def test_two_questions_at_a_time_have_a_process_of_their_own(

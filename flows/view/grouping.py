@@ -1,0 +1,117 @@
+"""Which settings differ between runs of one arm, and the runs that are averaged into one line.
+
+A setting is a value of the configuration, but the name and root of a run. The seed is none by
+which runs differ: runs that differ in it alone are repetitions. Secrets are compared and not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.view.shown import SHORT
+from genenv_core.hiding import _SECRET as SECRET  # pyright: ignore[reportPrivateUsage]
+from genenv_core.hiding import HIDDEN
+from genenv_core.storage.records.differing import NO_SETTING
+from genenv_core.storage.sql.duck import text
+
+NAMED = 3
+"""Most settings that are named of a run, those with the rarest values."""
+
+GROUPED = {"arm": "arm", "settings": "arm and its settings"}
+"""What a line can be the mean of, and its name for people."""
+
+
+def listed(runs: Sequence[str]) -> str:
+    """Return names of runs as SQL writes a list of texts."""
+    return ", ".join(map(text, runs))
+
+
+def among(runs: Sequence[str]) -> str:
+    """Return the condition that a run of the table `runs` is one of these."""
+    return f"run_id IN ({listed(runs)})"
+
+
+def grouped(runs: Sequence[str], by: str) -> str:
+    """Return the question for a row a run: the name of its group, as `arm`.
+
+    By `settings` this is the arm and the settings in which runs of this arm differ. Groups whose
+    names would be equal are numbered.
+    """
+    if by == "arm":
+        return f"SELECT run_id, arm FROM runs WHERE {among(runs)}"
+    return f"""WITH {differing(among(runs), "arm", "=")},
+placed AS (
+    SELECT run_id, concat_ws(' ', r.arm, a.words) AS name,
+        dense_rank() OVER (PARTITION BY r.arm, a.words ORDER BY a.settings) AS place
+    FROM runs AS r LEFT JOIN apart AS a USING (run_id)
+    WHERE {among(runs)}
+)
+SELECT run_id, CASE WHEN max(place) OVER (PARTITION BY name) > 1
+    THEN name || ' (' || place || ')' ELSE name END AS arm
+FROM placed"""
+
+
+def differing(runs: str, of: str, sign: str) -> str:
+    """Return the beginning of a question that knows how the runs of an arm differ.
+
+    `runs` is a condition on the table of runs. `of` names the columns in which runs are compared,
+    such as `arm`. `said` has a row a run and setting, `unlike` one a setting that differs, and
+    `apart` one a run that differs: `settings`, all of them, and `words`, at most three.
+    """
+    most = f"'{sign}' || {_shown('setting', 'value', 'words')}"
+    return f"""said AS (
+{settings(runs)}
+),
+unlike AS (
+    SELECT {of}, setting, count(DISTINCT value) AS values, count(*) AS runs_with_it,
+        any_value(of_arm) AS runs
+    FROM said JOIN (
+        SELECT {of}, count(DISTINCT run_id) AS of_arm FROM said GROUP BY {of}
+    ) USING ({of})
+    WHERE setting <> 'seed'
+    GROUP BY {of}, setting
+    HAVING count(DISTINCT value) > 1 OR count(*) < any_value(of_arm)
+),
+counted AS (
+    SELECT run_id, setting || '=' || value AS exact, setting || {most} AS words,
+        count(*) OVER (PARTITION BY {of}, setting, value) AS alike
+    FROM said SEMI JOIN unlike USING ({of}, setting)
+),
+apart AS (
+    SELECT run_id, list(exact ORDER BY exact) AS settings,
+        array_to_string(list_sort(list(words ORDER BY alike, words)[:{NAMED}]), ', ')
+            {more("count(*)", NAMED)} AS words
+    FROM counted GROUP BY run_id
+)"""
+
+
+def settings(runs: str) -> str:
+    """Return the question for a row a run and setting, of the runs that meet a condition.
+
+    `value` is JSON, in which "4" is not 4; `words` are the same as people write it.
+    """
+    apart = ", ".join(text(one) for one in NO_SETTING)
+    return f"""    SELECT r.run_id, r.arm, r.domain, substr(n.fullkey, 3) AS setting,
+        coalesce(CAST(n.atom AS VARCHAR), 'null') AS value,
+        coalesce(n.atom ->> '$', 'null') AS words
+    FROM runs AS r, json_tree(r.config) AS n
+    WHERE n.type NOT IN ('OBJECT', 'ARRAY')
+        AND substr(n.fullkey, 3) NOT IN ({apart}) AND {runs}"""
+
+
+def more(count: str, most: int) -> str:
+    """Return what SQL puts behind the first few of a list: how many more there are."""
+    return (
+        f"|| CASE WHEN {count} > {most} THEN ' and ' || ({count} - {most}) || ' more' ELSE '' END"
+    )
+
+
+def _shown(name: str, value: str, words: str) -> str:
+    """Return a setting's words, cut to one line, or that they are hidden, as `shown.setting`."""
+    secret = f"regexp_matches({name}, {text(SECRET.pattern)}, 'i')"
+    plain = rf"regexp_replace({words}, '://[^/@\s]+@', '://{HIDDEN}@', 'g')"
+    return (
+        f"CASE WHEN {secret} AND {value} NOT IN ('null', '\"\"', 'false', '0') THEN '{HIDDEN}'\n"
+        f"            WHEN length({plain}) > {SHORT} THEN left({plain}, {SHORT}) || '…'\n"
+        f"            ELSE {plain} END"
+    )
