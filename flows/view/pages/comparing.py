@@ -115,6 +115,8 @@ def _choosing(reader: Reader, names: Sequence[str], most: int) -> Page:
     )  # fmt: skip
     given = f" {len(names)} was given." if len(names) == 1 else f" {len(names)} were given."
     says = f"Choose two to {most} runs.{given if names else ''}"
+    if len(names) > most == MOST:
+        says += f" Up to {MOST_GROUPED} are compared by their arms, or by arms and settings."
     return Page("choose.html.j2", "Compare runs", {"there": there, "says": says, "names": names})
 
 

@@ -35,12 +35,12 @@ RESTING_S = 10
 
 
 COST = {
-    "seconds": "Wall time of the stage over all epochs, the first one left out; what was reused "
-    "from another run counts nothing.",
+    "seconds": "Wall time of the stage over the epochs from 1 on; what was reused from another run "
+    "counts nothing. Stages that ran side by side both count in the last row.",
     "seconds_per_group": "These seconds for each group with signal, whose rewards differ: GRPO "
     "learns from no other.",
     "tokens": "Tokens that the stage read and sampled, over the same epochs; for an update those "
-    "of its rows. The sum is without the updates, whose rows count where they were sampled.",
+    "of its rows, which the last row leaves out: they count where they were sampled.",
     "tokens_per_group": "These tokens for each group with signal.",
 }
 """What the columns of the question about cost say."""
@@ -155,12 +155,13 @@ def _cost(reader: Reader, run: str) -> Panel:
         f"    WHERE {own} AND epoch > 0 AND NOT zero_signal\n"
         "),\nlisted AS (\n"
         "    FROM stages UNION ALL\n"
-        "    SELECT 'in all', sum(seconds), sum(tokens) FILTER (NOT ends_with(stage, '_update'))\n"
-        "    FROM stages HAVING count(*) > 0\n"
+        "    SELECT 'all but evaluate', sum(seconds), "
+        "sum(tokens) FILTER (NOT ends_with(stage, '_update'))\n"
+        "    FROM stages WHERE stage <> 'evaluate' HAVING count(*) > 0\n"
         ")\n"
         "SELECT stage, seconds, seconds / groups AS seconds_per_group, CAST(tokens AS BIGINT) AS "
         "tokens, tokens / groups AS tokens_per_group\n"
-        "FROM listed, useful ORDER BY stage = 'in all', seconds DESC, stage",
+        "FROM listed, useful ORDER BY stage = 'all but evaluate', seconds DESC, stage",
     )  # fmt: skip
 
 

@@ -131,6 +131,7 @@ def page(reader: Reader, request: Request) -> Page:
             "q": asked.get("q", ""), "BY": BY, "USED": USED, "ORDERS": ORDERS,
             "NAMES": NAMES,
             "settings": settings, "words": WORDS, "drawn": drawn,
+            "of_base": _of_base(run, epoch) if used == "agent" else "",
             "means": partial(_means, reader, chosen, by),
             "shape": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "bottom": BOTTOM},
         },
@@ -172,6 +173,17 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
         f"    WHERE run_id = {text(run)} AND policy = 'agent' GROUP BY group_id\n"
         ") AS w ON w.group_id = g.group_id\n"
         f"WHERE {' AND '.join(where)}"
+    )
+
+
+def _of_base(run: str, epoch: int | None) -> str:
+    """Return the question for the base tasks that trained the agent, which are not on the map."""
+    when = "" if epoch is None else f" AND epoch = {epoch}"
+    return (
+        "SELECT task_id, count(*) AS attempts, sum(abs(advantage)) AS advantages FROM lineage\n"
+        f"WHERE run_id = {text(run)} AND policy = 'agent'{when} AND task_id IN (\n"
+        f"    SELECT task_id FROM tasks WHERE run_id = {text(run)} AND source = 'base'\n)\n"
+        "GROUP BY task_id ORDER BY advantages DESC, task_id"
     )
 
 

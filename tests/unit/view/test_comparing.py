@@ -88,7 +88,8 @@ def test_more_runs_than_a_picture_holds_lead_to_the_list(tmp_path: Path):
     names = [f"run-{place}" for place in range(MOST + 1)]
     for run in names:
         fill(store, run, epochs=0)
-    assert f"{MOST + 1} were given." in got(store, names)
+    text = got(store, names)
+    assert f"{MOST + 1} were given. Up to 200 are compared by their arms" in text
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path: Path):

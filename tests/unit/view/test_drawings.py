@@ -6,7 +6,9 @@ is said once and is no column; a digest is short, and its title has the whole.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +158,22 @@ def test_heaps_never_touch(count: int, n: int):
 def test_the_whole_map_is_on_a_phone():
     sheet = (Path(tasks.__file__).parents[1] / "static" / "view.css").read_text()
     assert ".drawing svg { min-width" not in sheet
+
+
+@mutation(
+    "base tasks that trained the agent are of every epoch", TASKS,
+    'when = "" if epoch is None else f" AND epoch = {epoch}"\n    return (',
+    'when = ""\n    return (',
+)  # fmt: skip
+def test_the_map_of_what_trained_the_agent_leads_to_the_base_tasks(client: TestClient):
+    assert "have no place here" not in client.get("/runs/run-a/tasks").text
+    for epoch, attempts in ((1, 4), (2, 8)):  # the second update used those of the first again
+        text = client.get(f"/runs/run-a/tasks?used=agent&epoch={epoch}").text
+        (place,) = re.findall(r'have no place here: <a href="([^"]+)"', text)
+        link = {"sec-fetch-site": "same-origin"}
+        answer = tables(client.get(unescape(place), headers=link).text)
+        (rows,) = [one.rows for one in answer if one.name == "answer"]
+        assert sum(int(row[1]) for row in rows) == attempts
 
 
 def test_the_map_says_what_a_circle_is(client: TestClient, monkeypatch: pytest.MonkeyPatch):

@@ -369,28 +369,34 @@ def test_the_map_has_the_success_of_each_place(by: str, client: TestClient, pool
     "the cost in all counts the rows of an update twice", "flows/view/pages/run.py",
     "FILTER (NOT ends_with(stage, '_update'))", "",
 )  # fmt: skip
+@mutation(
+    "the cost of a group counts what is measured", "flows/view/pages/run.py",
+    "FROM stages WHERE stage <> 'evaluate' HAVING", "FROM stages HAVING",
+)  # fmt: skip
 def test_a_run_says_what_a_group_with_signal_costs(tmp_path: Path):
     store = small_root(tmp_path / "root")
     ended = {"run_id": "run-a", "epoch": 1, "stage_key": "k", "host": "h", "pid": 1}
     ended |= {"state": "computed", "started_at": START}
-    for stage, seconds in (("rollout", 8.0), ("grpo_update", 4.0)):
+    for stage, seconds in (("rollout", 8.0), ("grpo_update", 4.0), ("evaluate", 9.0)):
         attempt = StageAttempt.model_validate({**ended, "stage": stage, "seconds": seconds})
         RunLog(store, "run-a").end(RunLog(store, "run-a").begin(attempt))
     with connect(store.root) as pool:
-        groups, sampled, drawn = query(
+        groups = query(
             pool,
-            "SELECT count(*) FILTER (NOT zero_signal) AS groups, (SELECT tokens FROM cost WHERE "
-            "stage = 'rollout') AS sampled, (SELECT tokens FROM cost WHERE stage = 'grpo_update') "
-            "AS drawn FROM task_scores WHERE run_id = 'run-a' AND epoch > 0",
-        ).row(0)
+            "SELECT count(*) FILTER (NOT zero_signal) AS groups FROM task_scores "
+            "WHERE run_id = 'run-a' AND epoch > 0",
+        ).item()
+        asked = "SELECT tokens FROM cost WHERE run_id = 'run-a' AND epoch = 1 ORDER BY stage"
+        tested, drawn, sampled = query(pool, asked)["tokens"]
     with TestClient(application(store), base_url="http://localhost") as browser:
         text = browser.get("/runs/run-a").text
     (found,) = [one for one in tables(text) if one.name == "cost"]
-    assert groups and drawn
+    assert groups and drawn and tested
     assert found.rows == [
         [stage, *map(shown, (seconds, seconds / groups, tokens, tokens / groups))]
         for stage, seconds, tokens in (
-            ("rollout", 8.0, sampled), ("grpo_update", 4.0, drawn), ("in all", 12.0, sampled)
+            ("evaluate", 9.0, tested), ("rollout", 8.0, sampled), ("grpo_update", 4.0, drawn),
+            ("all but evaluate", 12.0, sampled),
         )
     ]  # fmt: skip
 
