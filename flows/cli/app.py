@@ -26,6 +26,7 @@ from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
+from genenv_core.importing import collect_seldom
 from genenv_core.play.transcript import visible
 from genenv_core.shortage import shortage
 
@@ -101,6 +102,7 @@ def main_options(
 
 def main() -> None:
     """Run the command line and exit."""
+    collect_seldom()
     # Outside of its standalone mode Typer hands an exit status back as the result.
     plainly(lambda: app(standalone_mode=False))
 

@@ -21,6 +21,7 @@ from flows.running.signals import supervise
 from flows.stages import TASKS
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError
+from genenv_core.importing import collect_seldom
 from tasks.placement.names import FLOW, OURS, deployment_name
 from tasks.policies.trainer import ended
 from tasks.telemetry.spans import continued
@@ -47,6 +48,7 @@ def stage(
         parts: The parts of its key in that flow.
         traceparent: The span of the stage in that flow, '' where nobody asked for spans.
     """
+    collect_seldom()
     logging.getLogger("genenv").setLevel(logging.INFO)  # for the stages' lines in the log
     with ended(), continued(traceparent):
         # After SIGTERM, as in an eviction, it works on to a point where the next attempt continues.

@@ -1,6 +1,6 @@
 """Prefect's server with our changes, and the program that serves a run by it.
 
-It imports nothing else of genenv: a server that waits for pandas and polars starts a second later.
+It imports nothing large of genenv: a server that waits for pandas and polars starts a second later.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 import threading
 import time
 from typing import Any
+
+from genenv_core.importing import collect_seldom
 
 GRACE_S = 10.0
 """How long a server may take to end; then it is killed."""
@@ -57,5 +59,11 @@ def _serve(port: int) -> None:
     server.run()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Serve on the port that the command names, until standard input ends."""
+    collect_seldom()
     _serve(int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

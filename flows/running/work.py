@@ -20,6 +20,7 @@ from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 from prefect.states import Crashed
 
 from flows.running.signals import supervise
+from genenv_core.importing import collect_seldom
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.store.process import has_ended, identity, machine
 from tasks.placement.names import MOST, OURS
@@ -39,6 +40,7 @@ def do_work(work: Callable[[], Result], soft: type[BaseException]) -> Result:
 
     SIGTERM raises `soft`, after stages have reached a point where they can continue.
     """
+    collect_seldom()
     _import_alone()
     mark_orphans()
     with tags(*process_tags()), ended():

@@ -1,9 +1,9 @@
 """`genenv compare`: real runs of two arms, reused, continued after a failure, and judged.
 
-Invariants: the runs are those of `genenv run`; a second command computes nothing and says the same;
-what was spent is what is in the tables; a run that fails costs its seed and nothing else, the
-command ends with status 1, and the same command continues; stages that another run computed are
-played under the run's own name before they are read; a longer run is not cut.
+Invariants: the runs are those of `genenv run`, and reused; a second command computes nothing and
+says the same; what was spent is what is in the tables; a run that fails costs its seed and nothing
+else, the command ends with status 1, and the same command continues; stages that another run
+computed are played under the run's own name before they are read; a longer run is not cut.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 from flows.comparing import is_played, record
 from genenv_core import pools
-from genenv_core.config.comparison import PlannedRun
+from genenv_core.config.comparison import Comparison, PlannedRun, planned_runs, read_comparison
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
@@ -31,12 +31,6 @@ from tests.waiting import until
 
 ASKED = ("compare", "tiny", "--arms", "genenv,base", "--seeds", "2", "--epochs", "1",
          "--set", "tracking.enabled=false")  # fmt: skip
-
-
-def compared(root: Path, *more: str, status: int = 0) -> dict[str, Any]:
-    done = genenv(*ASKED, "--root", str(root), "--json", *more, cwd=root.parent, timeout=900)
-    assert done.returncode == status, done.stderr
-    return numbers(done.stdout)
 
 
 def numbers(text: str) -> dict[str, Any]:
@@ -49,6 +43,13 @@ def stages_computed(root: Path) -> int:
     return int(rows["n"].item())
 
 
+def play_alone(root: Path, comparison: Comparison) -> None:
+    """Play the first runs of a comparison as somebody who starts each of them does."""
+    for one in planned_runs(comparison, str(root)):
+        if one.seed == 0 and not one.config.execution.test_fault:
+            run(one.config)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_arms_are_played_once_and_judged_by_what_they_spent(
@@ -56,7 +57,13 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(
 ) -> None:
     root, out = tmp_path / "root", tmp_path / "out"
     begun(root)
-    first = compared(root, "-o", str(out))
+    asked = (*ASKED, "--root", str(root), "--json")
+    settings = {"epochs": 1, "tracking": {"enabled": False}}
+    arms = {"arms": ["genenv", "base"], "seeds": [0, 1], "set": settings}
+    play_alone(root, read_comparison("tiny", arms))
+    done = genenv(*asked, "-o", str(out), cwd=tmp_path, timeout=900)
+    assert done.returncode == 0, done.stderr
+    first = numbers(done.stdout)
     computed = stages_computed(root)
     assert [(one["arm"], one["seed"]) for one in first["runs"]] == [
         ("genenv", 0), ("base", 0), ("genenv", 1), ("base", 1),
@@ -79,7 +86,7 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(
     assert all(set(one["gains"].values()) == {0.0} and one["spent"]["steps"] == 0 for one in base)
     assert {verdict["other"] for verdict in first["verdicts"]} == {"base"}
     assert numbers((out / "result.json").read_text()) == first
-    assert compared(root) == first
+    assert numbers(said(*asked, cwd=tmp_path).stdout) == first
     assert stages_computed(root) == computed
     alone = said("plan", "tiny", *ASKED[-4:], "--root", str(root), "--json", cwd=tmp_path)
     assert {stage["status"] for stage in json.loads(alone.stdout)["stages"]} == {"hit"}
@@ -127,6 +134,7 @@ def test_a_run_that_fails_costs_its_seed_and_the_same_command_continues(
         "base: tiny\nset: {epochs: 1, tracking: {enabled: false}}\nseeds: [0]\narms:\n"
         "  base:\n  broken: {arm: base, rollout: {n: 3}, execution: {test_fault: 'score:1'}}\n"
     )
+    play_alone(root, read_comparison(str(spec), {}))
     arguments = ("compare", str(spec), "--root", str(root))
     done = genenv(*arguments, cwd=tmp_path, timeout=600, GENENV_TEST_FAULTS="1")
     refused(

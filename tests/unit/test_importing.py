@@ -3,7 +3,8 @@
 Invariants: a file or a folder in the working folder is named with what to do, before anything of
 genenv fails; genenv's own packages, and a folder that is no package, are no fault; who uses only
 `genenv_core` may have a `tasks.py`. No garbage is collected while large libraries are imported, and
-it is again afterwards, whether there is such a module or not.
+it is again afterwards, whether there is such a module or not. Processes of genenv's own look for
+garbage seldom, and not at their end.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.importing import check_ours, load
+from genenv_core.importing import SELDOM, check_ours, load
 from tests.mutations import mutation
+from tests.waiting import BOUND_S
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -86,3 +88,48 @@ def test_no_garbage_is_collected_during_a_large_import(
     with pytest.raises(ImportError):
         load("genenv_larger")
     assert gc.isenabled()
+
+
+SAYS_AT_ITS_END = """
+import atexit, gc, sys
+from {module} import main
+atexit.register(lambda: print("kept:", gc.get_freeze_count() > 0, gc.get_threshold()[0]))
+sys.argv[1:] = [{argument!r}]
+{before}
+main()
+"""
+
+
+@mutation(
+    "a process looks for garbage at its end", "genenv_core/importing.py",
+    "    atexit.register(gc.freeze)\n", "",
+)  # fmt: skip
+@mutation(
+    "a process looks for garbage as often as Python does", "genenv_core/importing.py",
+    "    gc.set_threshold(*SELDOM)\n", "",
+)  # fmt: skip
+@mutation(
+    "a command looks for garbage as often as Python does", "flows/cli/app.py",
+    "    collect_seldom()\n", "",
+)  # fmt: skip
+@mutation(
+    "the Prefect server looks for garbage as often as Python does",
+    "flows/running/server_program.py", "    collect_seldom()\n", "",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "argument", "before"),
+    [
+        ("flows.cli.app", "--version", ""),
+        ("flows.running.server_program", "0", "sys.modules[main.__module__]._serve = print"),
+    ],
+    ids=["command", "server"],
+)
+def test_a_process_of_our_own_looks_for_garbage_seldom(
+    module: str, argument: str, before: str
+) -> None:
+    code = SAYS_AT_ITS_END.format(module=module, argument=argument, before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=BOUND_S, check=False,
+    )  # fmt: skip
+    assert f"kept: True {SELDOM[0]}" in done.stdout, done.stderr
