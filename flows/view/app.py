@@ -58,6 +58,9 @@ from genenv_core.storage.store.protocol import Store
 SENT = Markup("<!-- sent -->")
 """Where a template has said what it knows, before it asks for more: what stands before is sent."""
 
+RENEWING = "x-genenv-renewing"
+"""Header of a request for the parts of a page that change while a run is at work (live.js)."""
+
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
@@ -107,6 +110,7 @@ def application(
             template = environment.get_template(f"templates/{made.template}")
             path = request.url.path
             values = {"title": made.title, "path": path, "paged": paged, "of_run": run}
+            values["renewing"] = RENEWING in request.headers
             values |= made.values
             if made.streams:
                 return StreamingResponse(pieces(template, values), media_type="text/html")

@@ -112,8 +112,9 @@ def page(reader: Reader, request: Request) -> Page:
     def drawn() -> dict[str, Any]:
         """Return the tasks and the map of them."""
         points = reader.panel(
-            "tasks", "Tasks", f"{chosen}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}"
-        )
+            "tasks", "Tasks",
+            f"{_with_advantages(run, chosen)}\nORDER BY {ORDERS[order]}\nLIMIT {POINTS + 1}",
+        )  # fmt: skip
         many = len(points) > POINTS
         alike = {name: points.rows[0][name] for name in SETTLED if _is_settled(points, name)}
         columns = [name for name in points.columns if name not in alike]
@@ -164,15 +165,23 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
         "SELECT t.task_id, g.epoch, t.family, t.difficulty, g.successes, g.n, "
         "coalesce(g.skill, g.p_hat) AS p_hat, s.alpha, g.r_env, round(t.similarity, 2) AS "
         "similarity, round(t.test_similarity, 2) AS test_similarity, d.agent_reason, d.env_reason, "
-        "round(w.advantages, 2) AS advantages, t.prompt\n"
+        "g.group_id, t.prompt\n"
         "FROM task_scores AS g\n"
         "JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id\n"
         "JOIN settings AS s ON s.run_id = g.run_id\n"
         "LEFT JOIN decisions AS d ON d.run_id = g.run_id AND d.group_id = g.group_id\n"
+        f"WHERE {' AND '.join(where)}"
+    )
+
+
+def _with_advantages(run: str, chosen: str) -> str:
+    """Return the question for the tasks with how hard the agent's updates pushed for each."""
+    return (
+        "SELECT c.* EXCLUDE (group_id, prompt), round(w.advantages, 2) AS advantages, c.prompt\n"
+        f"FROM (\n{chosen}\n) AS c\n"
         "LEFT JOIN (\n    SELECT group_id, sum(abs(advantage)) AS advantages FROM update_samples\n"
         f"    WHERE run_id = {text(run)} AND policy = 'agent' GROUP BY group_id\n"
-        ") AS w ON w.group_id = g.group_id\n"
-        f"WHERE {' AND '.join(where)}"
+        ") AS w ON w.group_id = c.group_id"
     )
 
 

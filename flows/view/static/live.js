@@ -27,7 +27,8 @@ const partsOf = (main) => [...main.querySelectorAll("[data-part]")];
 const served = new Map(partsOf(document).map((part) => [part.dataset.part, part.innerHTML]));
 
 async function renew() {
-  const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+  const headers = { accept: "text/html", "x-genenv-renewing": "1" };
+  const answer = await fetch(location.href, { headers });
   if (!answer.ok) return;
   const newer = new DOMParser().parseFromString(await answer.text(), "text/html");
   const [now, then] = [document, newer].map((one) => one.getElementById("main"));

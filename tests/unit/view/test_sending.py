@@ -1,11 +1,13 @@
 """Pages are sent as they are made: a person reads the first lines while the rest is asked for.
 
 Invariants: before a page begins it asks for little; what it asks for later stands in its template
-behind a place at which all before is sent; what goes wrong under way is said where the page ends.
+behind a place at which all before is sent; what goes wrong under way is said where the page ends. A
+page that renews itself gets the parts that it replaces, and nothing is asked for the others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +16,10 @@ from typing import Any, cast
 import pytest
 from jinja2 import Environment
 from starlette.requests import Request
+from starlette.testclient import TestClient
 
 import flows.view
-from flows.view.app import PAGES, SENT, pieces
+from flows.view.app import PAGES, RENEWING, SENT, application, pieces
 from flows.view.pages import Page, finding, rejected
 from flows.view.reading import Reader
 from genenv_core.errors import QueryError
@@ -126,3 +129,27 @@ def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
     page = Environment().from_string("head{{ sent }}more{{ late() }}tail")
     sent = list(pieces(page, {"late": late, "sent": SENT}))
     assert sent == ["head", 'more<p class="bad" role="alert">more than 20 s of &lt;work&gt;</p>']
+
+
+@mutation(
+    "a page that renews itself asks for its curves each time", "flows/view/templates/run.html.j2",
+    "{% if (epochs.rows or not results.rows) and not renewing %}",
+    "{% if epochs.rows or not results.rows %}",
+)  # fmt: skip
+@mutation(
+    "every page is one that renews itself", "flows/view/app.py",
+    'values["renewing"] = RENEWING in request.headers', 'values["renewing"] = True',
+)  # fmt: skip
+def test_a_page_that_renews_itself_gets_the_parts_that_it_replaces(tmp_path: Path):
+    script = (TEMPLATES.parent / "static" / "live.js").read_text(encoding="utf-8")
+    assert f'"{RENEWING}": ' in script
+
+    def parts(text: str) -> dict[str, str]:
+        return dict(re.findall(r'data-part="(\w+)">(.*?)</div>', text, re.S))
+
+    with TestClient(application(small_root(tmp_path / "root")), "http://127.0.0.1") as client:
+        whole = client.get("/runs/run-a").text
+        renewed = client.get("/runs/run-a", headers={RENEWING: "1"}).text
+    assert parts(renewed) == parts(whole) and set(parts(whole)) == {"now", "findings", "stages"}
+    for late in ("curves", "families", "epochs", "cost"):
+        assert f'id="{late}"' in whole and f'id="{late}"' not in renewed
