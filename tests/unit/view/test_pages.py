@@ -31,6 +31,7 @@ from genenv_core.evidence import beginning
 from genenv_core.pools import connect
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from schemas.relations import describe
 from tests.examples import some
@@ -341,14 +342,29 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
     'f"FROM (\\n{chosen} OR true\\n)\\nGROUP BY ALL ORDER BY ALL"',
 )  # fmt: skip
 @pytest.mark.parametrize("by", ["difficulty", "family"])
-def test_the_map_has_the_success_of_each_place(by: str, client: TestClient, pool):
-    text = client.get(f"/runs/run-a/tasks?epoch=1&by={by}").text
+def test_the_map_has_the_success_of_each_place(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def with_one_solved(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table != "task_scores":
+            return frame
+        first = pl.int_range(pl.len()) == 0
+        solved = pl.when(first).then("n").otherwise("successes")
+        return frame.with_columns(successes=solved, p_hat=solved / pl.col("n"))
+
+    monkeypatch.setattr(builders_root, "rows_of", with_one_solved)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        text = browser.get(f"/runs/run-a/tasks?epoch=1&by={by}").text
     (means,) = [one for one in tables(text) if one.name == "means"]
-    rows = query(
-        pool,
-        "SELECT t.difficulty, t.family, g.successes, g.n FROM task_scores AS g JOIN tasks AS t "
-        "USING (run_id, task_id) WHERE g.run_id = 'run-a' AND g.epoch = 1 AND g.source <> 'base'",
-    ).rows(named=True)
+    with open_tables(store, ["run-a"]) as pool:
+        rows = query(
+            pool,
+            "SELECT t.difficulty, t.family, g.successes, g.n FROM task_scores AS g JOIN tasks AS t "
+            "USING (run_id, task_id) WHERE g.epoch = 1 AND g.source <> 'base'",
+        ).rows(named=True)
+    assert {row["successes"] == row["n"] for row in rows} == {True, False}
     expected = list[list[str]]()
     for place in sorted({row[by] for row in rows}):
         here = [row for row in rows if row[by] == place]
