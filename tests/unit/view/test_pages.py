@@ -333,6 +333,24 @@ def test_test_tasks_by_family_since_the_start(tmp_path: Path, monkeypatch: pytes
 
 
 @mutation(
+    "the page that is open is not marked among those of its run",
+    "flows/view/templates/parts.html.j2", 'path.endswith("/" ~ way)', "false",
+)  # fmt: skip
+@mutation(
+    "a run that is not there has pages", "flows/view/templates/error.html.j2",
+    "{% block ways %}{% endblock %}\n", "",
+)  # fmt: skip
+def test_pages_of_a_run_lead_to_one_another(client: TestClient):
+    ways = [f"/runs/run-a/{way}" for way in ("tasks", "heldout", "rejections", "suspects")]
+    for path in ("/runs/run-a", *ways):
+        text = client.get(path).text
+        assert set(ways) <= set(Pages(text).links)
+        assert text.count('aria-current="page"') == (path in ways)
+    missing = client.get("/runs/nope/tasks")
+    assert missing.status_code == 404 and "/runs/nope/heldout" not in missing.text
+
+
+@mutation(
     "a task that all attempts solved is one that some solved", "flows/view/pages/tasks.py",
     "successes BETWEEN 1 AND n - 1", "successes BETWEEN 1 AND n",
 )  # fmt: skip
