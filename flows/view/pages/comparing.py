@@ -65,6 +65,7 @@ def page(reader: Reader, request: Request) -> Page:
         values |= _mixtures(reader, names) if by == "arm" else {}
     else:
         values |= _of_runs(reader, names)
+        values |= {"told": {row["run_id"]: row["differs_in"] for row in members}}
     title = f"Compare {'arms and settings' if by == 'settings' else f'{by}s'}"
     return Page("compare.html.j2", title, values)
 
@@ -164,9 +165,13 @@ ORDER BY setting"""
 
 
 def _members(names: Sequence[str], by: str) -> str:
-    """Return the question for a row a run that is there: its group, if it has one, and seed."""
+    """Return the question for a row a run that is there: its group, or how it differs, and seed."""
     if by not in GROUPED:
-        return f"SELECT run_id, seed FROM runs WHERE {among(names)}"
+        return (
+            f"WITH {differing(among(names), 'domain', ' ')}\n"
+            "SELECT r.run_id, r.seed, a.words AS differs_in\n"
+            f"FROM runs AS r LEFT JOIN apart AS a USING (run_id) WHERE {among(names)}"
+        )
     return (
         f"SELECT g.arm, g.run_id, r.seed\nFROM (\n{grouped(names, by)}\n) AS g\n"
         "JOIN runs AS r ON r.run_id = g.run_id\nORDER BY g.arm, r.seed, g.run_id"

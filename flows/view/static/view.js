@@ -145,7 +145,7 @@ function drawn(figure, data) {
   // Solid lines are below the dashed ones, whose gaps show what they lie on.
   const order = [...lines].sort((a, b) => Math.sign(a.look.dash.length) - Math.sign(b.look.dash.length));
   const series = [
-    ...faint.map((line) => ({ ...one(line), width: 1.5, dash: BESIDE, alpha: 0.6 })),
+    ...faint.map((line) => ({ ...one(line), width: 1.5, dash: BESIDE, alpha: 0.8 })),
     ...order.map((line) => ({ ...one(line), width: 2, dash: line.look.dash })),
   ];
   const start = figure.dataset.start === "1" && data.epochs[0] === 0 ? lines[0].values[0] : null;

@@ -8,6 +8,7 @@ its runs; the list of runs says in which settings runs of one arm and domain dif
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,30 @@ def test_the_list_of_runs_says_how_runs_of_an_arm_differ(tmp_path: Path):
     }  # fmt: skip
     play(store, "d", epochs, rwr={"rehearsal": 0.25, "x": 1, "y": 2}, seed=2)
     assert listed(store)["d"] == "rwr.rehearsal 0.25, rwr.x 1, rwr.y 2 and 1 more"
+
+
+@mutation(
+    "a line of a run does not say how it differs", COMPARING,
+    """{row["run_id"]: row["differs_in"] for row in members}""", "{}",
+)  # fmt: skip
+@mutation(
+    "compared runs are held against those of their own arm", COMPARING,
+    "differing(among(names), 'domain', ' ')", "differing(among(names), 'arm', ' ')",
+)  # fmt: skip
+def test_a_compared_run_says_how_it_differs_from_the_others(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    names = two_methods(store)
+    page = got(store, ["plain-0", "told-0", "other"], by="run")
+    shown = {run: re.findall(f'title="{run}">[^<]*</a> <span class="soft[^>]*>([^<]*)', page)
+             for run in names}  # fmt: skip
+    assert shown == {
+        "plain-0": ["arm genenv, rwr.rehearsal 0.0"] * 2,  # beside its results, and in the legend
+        "told-0": ["arm genenv, rwr.rehearsal 0.25"] * 2,
+        "other": ["arm random, rwr.rehearsal 0.5"] * 2,
+        "plain-1": [], "told-1": [],
+    }  # fmt: skip
+    again = got(store, ["plain-0", "plain-1"], by="run")
+    assert "rwr.rehearsal" not in again
 
 
 @mutation(
