@@ -206,11 +206,18 @@ def test_passes():
 ALWAYS = "import pytest as p\n@p.mark.slow\ndef test_fails():\n    assert False\n"
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pytest load no plugins of others, which take it two seconds."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
 def written(tmp_path: Path, text: str) -> str:
     (tmp_path / "test_written.py").write_text(text)
     return "test_written.py"
 
 
+@pytest.mark.usefixtures("bare")
 def test_a_served_test_that_passes_the_second_time_is_flaky(tmp_path: Path) -> None:
     (tmp_path / "setup.py").touch()  # pytest takes the folder of one for its root
     (tmp_path / "below").mkdir()
@@ -222,6 +229,7 @@ def test_a_served_test_that_passes_the_second_time_is_flaky(tmp_path: Path) -> N
     assert sum(played.tests.values()) == len(played.by_test) == 2 and played.busy > 0
 
 
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("text", [ALWAYS, "import nothing_of_this_name\n", ""])
 def test_what_fails_twice_or_cannot_be_played_has_failed(text: str, tmp_path: Path) -> None:
     played = play([written(tmp_path, text)], root=tmp_path)
@@ -229,6 +237,7 @@ def test_what_fails_twice_or_cannot_be_played_has_failed(text: str, tmp_path: Pa
     assert (played.passed, played.flaky) == (False, ())
 
 
+@pytest.mark.usefixtures("bare")
 def test_served_suites_play_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
