@@ -28,7 +28,7 @@ CROWDED = {
     "genenv_core": 29,
     "genenv_core/config/sections": 17,
     "genenv_core/epoch": 16,
-    "genenv_core/exchange": 16,
+    "genenv_core/exchange": 15,
     "genenv_core/play": 17,
     "genenv_core/storage/records": 18,
     "tasks": 19,

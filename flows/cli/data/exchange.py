@@ -18,7 +18,7 @@ from genenv_core.errors import ConfigError
 from genenv_core.exchange import Format, Pool
 
 if TYPE_CHECKING:
-    from genenv_core.exchange.export import Exported
+    from genenv_core.exchange.pools.export import Exported
 
 
 def export(
@@ -53,7 +53,7 @@ def export(
     root: Root = None,
 ) -> None:
     """Write a pool as a data set, or the attempts of a run as logs for `inspect view`."""
-    from genenv_core.exchange import export as core
+    from genenv_core.exchange.pools import export as core
     from genenv_core.storage.sql.sources import open_tables
 
     if min_reward is not None and not math.isfinite(min_reward):

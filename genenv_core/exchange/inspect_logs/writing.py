@@ -22,7 +22,6 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.tool_calls import reader_of
 from genenv_core.errors import QueryError
-from genenv_core.exchange.export import Exported, new_folder, size_of
 from genenv_core.exchange.inspect_logs.archive import LogFile
 from genenv_core.exchange.inspect_logs.reading import AttemptReader, LogKind, LogSelection, Row
 from genenv_core.exchange.inspect_logs.samples import (
@@ -31,6 +30,7 @@ from genenv_core.exchange.inspect_logs.samples import (
     short_digest,
     summary_of,
 )
+from genenv_core.exchange.pools.export import Exported, new_folder, size_of
 from genenv_core.play.calls import with_calls
 from genenv_core.storage.sql.catalog import query
 from genenv_core.types import HELDOUT, JsonObject, Message, TaskSource

@@ -29,6 +29,7 @@ from genenv_core.domains.protocol import (
     tools_of,
 )
 from genenv_core.domains.registry import get_domain
+from genenv_core.domains.solutions import right_turns
 from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
@@ -49,7 +50,6 @@ from genenv_core.play.checking.texts import (
     of_calls,
     of_embedding,
     of_parse,
-    right_turns,
 )
 from genenv_core.storage.canonical import digest
 from genenv_core.types import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from genenv_core.domains.protocol import Domain, KnowsSolution, WritesAnswers
+from genenv_core.domains.protocol import Domain
+from genenv_core.domains.solutions import right_turns
 from genenv_core.domains.steps import FAILURES, error_line, stepped
 from genenv_core.domains.tool_calls import reader_of
 from genenv_core.play.asked import embedded, raised, shown, wrong_drafts
@@ -73,13 +74,6 @@ def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFaul
                     "write read_calls(text), which gives the place, name and arguments of each "
                     "call (ReadsCalls), so that tables and exports have them",
                 )
-
-
-def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
-    """Return what the agent says in a right attempt, as far as the domain knows one."""
-    if isinstance(domain, KnowsSolution):
-        return [turn.says for turn in domain.solution(draft)]
-    return list(domain.answer_turns(draft)) if isinstance(domain, WritesAnswers) else []
 
 
 def _tools_speak(observation: Observation) -> bool:

@@ -19,9 +19,9 @@ from flows.cli.app import app
 from genenv_core.config.load import dump, resolve
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, QueryError
-from genenv_core.exchange import rows as exchange_rows
 from genenv_core.exchange.base_data import read_base
-from genenv_core.exchange.export import PoolSelection, export
+from genenv_core.exchange.pools import rows as exchange_rows
+from genenv_core.exchange.pools.export import PoolSelection, export
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
 from tests.mutations import mutation
@@ -121,7 +121,7 @@ def test_every_row_once_however_many_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange_rows, "CHUNK", 3)
-    monkeypatch.setattr("genenv_core.exchange.export.SHARD_ROWS", 7)
+    monkeypatch.setattr("genenv_core.exchange.pools.export.SHARD_ROWS", 7)
     folder = exported(tmp_path, "d_train", "hf")
     assert len(list((folder / "data").iterdir())) > 2
     assert parquet(folder)["trace_id"].to_list() == sorted(tables()["d_train"]["trace_id"])
@@ -141,7 +141,7 @@ def test_filters(tmp_path: Path) -> None:
 
 
 @mutation(
-    "an export makes up what pi_env read", "genenv_core/exchange/rows.py",
+    "an export makes up what pi_env read", "genenv_core/exchange/pools/rows.py",
     'if asked := row.pop("asked"):', 'if row.pop("asked") is False:',
 )  # fmt: skip
 @pytest.mark.parametrize("format_", ["hf", "verl", "jsonl"])

@@ -21,11 +21,12 @@ import pytest
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.tool_calls import SaidCall
 from genenv_core.errors import DataError
-from genenv_core.exchange import turns, verl_reward
+from genenv_core.exchange import verl_reward
+from genenv_core.exchange.pools import turns
 from tests.mutations import mutation
 from tests.unit.exchange.test_export import DRAFTS, exported, parquet, tables
 
-TURNS = "genenv_core/exchange/turns.py"
+TURNS = "genenv_core/exchange/pools/turns.py"
 
 Message = dict[str, Any]
 
@@ -273,7 +274,7 @@ UNSAID = [ASK, said("3 nuts, please"), tool("shipped"), said("Done.")]  # no cal
 def test_calls_of_a_form_of_its_own_are_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("genenv_core.exchange.export.get_domain", lambda *given: Own())
+    monkeypatch.setattr("genenv_core.exchange.pools.export.get_domain", lambda *given: Own())
     given = played(*((messages, 2, "stop") for messages in (OWN, OWN_AND_TOOL, UNSAID)))
     rows = lines(exported(tmp_path, "d_train", "jsonl", given))
     assert [broken_rules(row) for row in rows] == [[]] * 3
@@ -307,7 +308,7 @@ def test_calls_of_a_form_of_its_own_are_calls(
 
 
 @mutation(
-    "a call that a prompt records is lost in an export", "genenv_core/exchange/rows.py",
+    "a call that a prompt records is lost in an export", "genenv_core/exchange/pools/rows.py",
     'return canonical(message["content"], recorded) if recorded else message["content"]',
     'return message["content"]',
 )  # fmt: skip
@@ -317,7 +318,7 @@ def test_calls_that_a_prompt_records_are_in_its_text(
     function = {"name": "ship", "arguments": {"item": "nuts"}}
     opening: list[Any] = [ASK, said("") | {"tool_calls": [{"function": function}]}, tool("ok"), ASK]
     monkeypatch.setattr(Own, "agent_messages", lambda self, draft: opening)
-    monkeypatch.setattr("genenv_core.exchange.export.get_domain", lambda *given: Own())
+    monkeypatch.setattr("genenv_core.exchange.pools.export.get_domain", lambda *given: Own())
     given = played(([*opening, said("SHIP 3 nuts")], 1, "stop"))
     prompt = parquet(exported(tmp_path, "d_train", "verl", given))["prompt"][0].to_list()
     assert [m["role"] for m in prompt] == ["user", "assistant", "tool", "user"]

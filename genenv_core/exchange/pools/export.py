@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError, StorageError
 from genenv_core.exchange import Format, Pool
-from genenv_core.exchange.rows import SCHEMAS, PoolReader, Row
+from genenv_core.exchange.pools.rows import SCHEMAS, PoolReader, Row
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 

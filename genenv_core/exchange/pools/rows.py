@@ -26,7 +26,7 @@ from genenv_core.algorithm.chance import above_chance
 from genenv_core.domains.protocol import Domain, tools_of
 from genenv_core.domains.tool_calls import canonical, reader_of
 from genenv_core.exchange import Format, Pool
-from genenv_core.exchange.turns import fine_tuning, whole_turns
+from genenv_core.exchange.pools.turns import fine_tuning, whole_turns
 from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text

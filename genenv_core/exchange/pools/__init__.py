@@ -1,0 +1,1 @@
+"""Pools of a run as data sets: rows, files and a card."""
