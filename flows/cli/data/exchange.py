@@ -16,19 +16,29 @@ import typer
 from flows.cli.options import Overrides, Root, existing
 from genenv_core.errors import ConfigError
 from genenv_core.exchange import Format, Pool
+from genenv_core.exchange.environments import EnvironmentFormat
 
 if TYPE_CHECKING:
+    from genenv_core.exchange.environments.passports import TaskSelection
     from genenv_core.exchange.pools.export import Exported
 
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run.")],
     pool: Annotated[
-        Pool | None, typer.Option(help="d_train: rollouts; d_env: generations; not for inspect.")
+        Literal[Pool, "tasks"] | None,
+        typer.Option(
+            help="d_train: rollouts; d_env: generations; tasks: what pi_env wrote, for openenv "
+            "and verifiers; not for inspect."
+        ),
     ] = None,
     format_: Annotated[
-        Literal[Format, "inspect"],
-        typer.Option("--format", help="A data set of a pool (hf, jsonl, verl), or Inspect's logs."),
+        Literal[Format, EnvironmentFormat, "inspect"],
+        typer.Option(
+            "--format",
+            help="A data set of a pool (hf, jsonl, verl), an environment of its tasks (openenv, "
+            "verifiers), or Inspect's logs.",
+        ),
     ] = "hf",
     output: Annotated[
         Path | None,
@@ -50,14 +60,46 @@ def export(
             "test, benchmark.",
         ),
     ] = None,
+    p_hat: Annotated[
+        str | None,
+        typer.Option(help="tasks: success in the run, both ends included: 0.2:0.8."),
+    ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="tasks: only those of this family; may be repeated.")
+    ] = None,
+    sound: Annotated[
+        bool,
+        typer.Option("--sound", help="tasks: only those whose certificate is sound."),
+    ] = False,
     root: Root = None,
 ) -> None:
-    """Write a pool as a data set, or the attempts of a run as logs for `inspect view`."""
+    """Write a pool as a data set or as an environment, or attempts as logs for `inspect view`."""
     from genenv_core.exchange.pools import export as core
     from genenv_core.storage.sql.sources import open_tables
 
     if min_reward is not None and not math.isfinite(min_reward):
         raise ConfigError(f"--min-reward {min_reward}: expected a finite number, such as 0.5")
+    if format_ == "openenv" or format_ == "verifiers":
+        idle = {
+            f"--pool {pool}": pool not in (None, "tasks"),
+            "--kept": kept,
+            "--min-reward": min_reward is not None,
+            "--tasks": bool(tasks),
+        }
+        for option in (name for name, given in idle.items() if given):
+            raise ConfigError(
+                f"{option} does nothing for --format {format_}, which has the tasks that pi_env "
+                "wrote: leave it out"
+            )
+        _export_tasks(run, format_, output, _selected(epochs, p_hat, family, sound), root)
+        return
+    for option, given in {"--p-hat": p_hat, "--family": family, "--sound": sound}.items():
+        if given:
+            raise ConfigError(
+                f"{option} works with --format openenv and verifiers alone: leave it out"
+            )
+    if pool == "tasks":
+        raise ConfigError("--pool tasks is for --format openenv and verifiers: name one of them")
     if format_ == "inspect":
         if pool or kept:
             raise ConfigError(
@@ -75,6 +117,30 @@ def export(
     with open_tables(existing(root), [run]) as connection:
         done = core.export(connection, run, pool, format_, folder, selection)
     _say(done, "rows")
+
+
+def _selected(
+    epochs: str | None, p_hat: str | None, family: Sequence[str] | None, sound: bool
+) -> TaskSelection:
+    from genenv_core.exchange.environments.passports import TaskSelection
+
+    return TaskSelection(_epochs(epochs), _rates(p_hat), tuple(family or ()), sound)
+
+
+def _export_tasks(
+    run: str,
+    format_: EnvironmentFormat,
+    output: Path | None,
+    selection: TaskSelection,
+    root: str | None,
+) -> None:
+    from genenv_core.exchange.environments.writing import export_environment
+    from genenv_core.storage.sql.sources import open_tables
+
+    folder = output or Path(f"{run}-tasks-{format_}")
+    with open_tables(existing(root), [run]) as connection:
+        done = export_environment(connection, run, format_, folder, selection)
+    _say(done, "tasks")
 
 
 def _export_logs(
@@ -151,6 +217,15 @@ def import_(
         typer.echo(f"skipped rows: {len(found.bad)}, all are in {skipped}; the first:")
         for row in found.bad[:LISTED]:
             typer.echo(f"  {row}")
+
+
+def _rates(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"([01](?:\.\d+)?):([01](?:\.\d+)?)", text)
+    if not found or not float(found[1]) <= float(found[2]) <= 1:
+        raise ConfigError(f"--p-hat {text!r}: expected lowest:highest from 0 to 1, such as 0.2:0.8")
+    return float(found[1]), float(found[2])
 
 
 def _epochs(text: str | None) -> tuple[int, int] | None:

@@ -1,0 +1,17 @@
+"""Intervals of shares of independent trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def wilson(successes: int, n: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of n trials, n at least 1.
+
+    It is that of the view `calibration`. E. B. Wilson, Probable inference, the law of succession,
+    and statistical inference, 1927.
+    """
+    from scipy.stats import binomtest  # seldom needed, and slow to load
+
+    found: Any = binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    return float(found.low), float(found.high)

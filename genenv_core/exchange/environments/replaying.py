@@ -1,0 +1,158 @@
+"""Scores stored attempts again by an exported folder, and compares the rewards.
+
+The folder's own copy of the code does it, in another process that has no genenv beside it: what is
+missing in the folder shows here, and not where somebody else plays the tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from genenv_core.epoch.observing import episode_seed
+from genenv_core.errors import ConfigError, one_line
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
+from genenv_core.types import FinishReason, JsonObject
+
+MOST = 1000
+"""Stored attempts that are scored again."""
+
+TIME_S = 600.0
+"""Longest time for all of them."""
+
+CHILD = """
+import json, sys, types
+from importlib import import_module
+from pathlib import Path
+package, folder = sys.argv[1:]
+# Without the package's own file, which imports who plays the tasks.
+sys.modules[package] = types.ModuleType(package)
+sys.modules[package].__path__ = [str(Path(folder, package))]
+given = import_module(f"{package}.genenv_core.exchange.environments.given")
+tasks = given.read_tasks(Path(folder, package))
+wrong = sorted(name for name in sys.modules if name.partition(".")[0] == "genenv_core")
+if wrong:
+    sys.exit(f"the copied code imports {wrong[0]} of genenv itself")
+for line in sys.stdin:
+    one = json.loads(line)
+    try:
+        verdict = tasks.said(one["index"], one["turns"], seed=one["seed"], cut=one["cut"])
+        print(json.dumps([verdict.reward, verdict.success]))
+    except Exception as error:
+        print(json.dumps([None, f"{type(error).__name__}: {error}"[:200]]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many stored attempts were scored again, and how many came to something else.
+
+    `example` names one of these and the two rewards; '' without one.
+    """
+
+    compared: int
+    different: int
+    example: str = ""
+
+    @property
+    def equal(self) -> int:
+        """Return how many came to the same."""
+        return self.compared - self.different
+
+
+def replay(
+    con: duckdb.DuckDBPyConnection,
+    run: str,
+    folder: Path,
+    package: str,
+    lines: Sequence[Mapping[str, Any]],
+    seed: int,
+) -> Replayed:
+    """Score up to `MOST` stored attempts at exported tasks again; `seed` is the run's.
+
+    Raises ConfigError where the copied code does not run.
+    """
+    places = {line["task_id"]: place for place, line in enumerate(lines)}
+    stored = list(_attempts(con, run, places, seed))
+    asked = "".join(json.dumps(one["asked"]) + "\n" for one in stored)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CHILD, package, str(folder)],
+        input=asked, capture_output=True, text=True, timeout=TIME_S, check=False,
+        env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise ConfigError(
+            f"the copied code of the domain does not run by itself: {one_line(why, 300)}: let its "
+            "modules import what they need at their top, by its full name"
+        )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    wrong = [
+        (one, verdict)
+        for one, verdict in zip(stored, found, strict=True)
+        if verdict != [one["reward"], one["success"]]
+    ]
+    example = ""
+    if wrong:
+        one, verdict = wrong[0]
+        example = f"{one['trace_id']}: {one['reward']:g} in the run, {verdict[0]} here"
+    return Replayed(len(stored), len(wrong), example)
+
+
+def _attempts(
+    con: duckdb.DuckDBPyConnection, run: str, places: Mapping[str, int], seed: int
+) -> Iterator[JsonObject]:
+    """Yield at most `MOST` stored attempts at the tasks, drawn by their ids."""
+    own = f"run_id = {text(run)}"
+    known = query(con, _IDS.format(own=own)).iter_rows()
+    chosen = list(islice((trace for trace, task in known if task in places), MOST))
+    if not chosen:
+        return
+    listed = ", ".join(map(text, chosen))
+    rows = query(con, _STORED.format(own=own, chosen=listed))
+    for row in rows.iter_rows(named=True):
+        messages = json.loads(row["messages"])
+        turns = [one["content"] for one in messages if one["role"] == "assistant"]
+        unanswered = bool(messages) and messages[-1]["role"] == "assistant"
+        yield {
+            "trace_id": row["trace_id"],
+            "reward": row["reward"],
+            "success": row["success"],
+            "asked": {
+                "index": places[row["task_id"]],
+                "turns": turns[-row["turns"] :] if row["turns"] else [],
+                "seed": episode_seed(seed, row["epoch"], row["place"], row["sample_index"]),
+                "cut": unanswered and row["finish_reason"] == FinishReason.LENGTH.value,
+            },
+        }
+
+
+_IDS = """
+SELECT r.trace_id, r.task_id
+FROM traces AS r JOIN scores AS s ON s.{own} AND s.trace_id = r.trace_id
+WHERE r.{own}
+ORDER BY md5(r.trace_id)
+"""
+
+_STORED = """
+SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.turns, r.finish_reason, s.reward,
+    s.success, k.messages, g.place
+FROM traces AS r
+JOIN scores AS s ON s.{own} AND s.trace_id = r.trace_id
+JOIN trace_tokens AS k ON k.{own} AND k.trace_id = r.trace_id
+JOIN (
+    SELECT group_id, row_number() OVER (PARTITION BY epoch ORDER BY group_id) - 1 AS place
+    FROM (SELECT DISTINCT epoch, group_id FROM traces WHERE {own})
+) AS g ON g.group_id = r.group_id
+WHERE r.{own} AND r.trace_id IN ({chosen})
+ORDER BY r.trace_id
+"""
