@@ -1,4 +1,4 @@
-"""A server of the real openenv package, in an environment of its own that a lock makes."""
+"""Environments that a lock makes, and a server of the real openenv package in one of them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ ENVIRONMENT = REPOSITORY / ".venv-openenv"
 
 
 def python() -> Path:
-    """Return the interpreter that has openenv; installs it, once, where it is not there."""
-    found, stamp = ENVIRONMENT / "bin" / "python", ENVIRONMENT / ".installed"
-    ENVIRONMENT.mkdir(exist_ok=True)
-    with (ENVIRONMENT / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two processes of pytest one installs
-        if not stamp.exists() or stamp.stat().st_mtime < LOCK.stat().st_mtime:
-            subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
+    """Return the interpreter that has openenv."""
+    return installed(ENVIRONMENT, LOCK)
+
+
+def installed(environment: Path, lock: Path) -> Path:
+    """Return the interpreter of an environment, which is made from a lock once."""
+    found, stamp = environment / "bin" / "python", environment / ".installed"
+    environment.mkdir(exist_ok=True)
+    with (environment / ".lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # of two processes of pytest one installs
+        if not stamp.exists() or stamp.stat().st_mtime < lock.stat().st_mtime:
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
             pip = [str(found), "-m", "pip", "install", "-qq", "--no-deps", "--require-hashes"]
-            subprocess.run([*pip, "-r", LOCK], check=True)
+            subprocess.run([*pip, "-r", lock], check=True)
             stamp.touch()
     return found
 
