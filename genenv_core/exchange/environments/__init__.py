@@ -1,7 +1,7 @@
 """Tasks of a run as an environment that others' programs play.
 
 `passports` reads the tasks, `sources` copies the code that plays them, `writing` makes the folder.
-`given`, `openenv_app` and `verifiers_tasks` travel in it and run where genenv is not installed.
+`playing`, `openenv_app` and `verifiers_tasks` travel in it and run where genenv is not installed.
 """
 
 from typing import Literal

@@ -17,7 +17,7 @@ from typing import Any
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import Field
 
-from genenv_core.exchange.environments.given import GivenAttempt, GivenTasks, read_tasks
+from genenv_core.exchange.environments.playing import ExportedAttempt, ExportedTasks, read_tasks
 from genenv_core.types import JsonObject, Message
 
 SPLIT = "train"
@@ -45,16 +45,16 @@ class AnswerObservation(Observation):
     tools: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class GivenEnvironment(Environment):
+class ExportedEnvironment(Environment):
     """One attempt at a time at one of the tasks."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
-    def __init__(self, given: GivenTasks) -> None:
+    def __init__(self, tasks: ExportedTasks) -> None:
         """Serve these tasks."""
         super().__init__()
-        self._given = given
-        self._attempt: GivenAttempt | None = None
+        self._tasks = tasks
+        self._attempt: ExportedAttempt | None = None
         self._turns = 0
 
     def reset(
@@ -69,7 +69,7 @@ class GivenEnvironment(Environment):
         del episode_id, other
         self._only(split)
         chosen = (seed or 0) % self.num_tasks(split) if index is None else index
-        self._attempt, self._turns = self._given.attempt(chosen, seed or 0), 0
+        self._attempt, self._turns = self._tasks.attempt(chosen, seed or 0), 0
         return AnswerObservation(
             said=self._attempt.opening(),
             messages=[dict(one) for one in self._attempt.messages],
@@ -100,7 +100,7 @@ class GivenEnvironment(Environment):
     def num_tasks(self, split: str) -> int:
         """Return how many tasks there are."""
         self._only(split)
-        return len(self._given.tasks)
+        return len(self._tasks.tasks)
 
     def list_tasks(self, split: str) -> list[JsonObject]:
         """Return all tasks, as `get_task` does."""
@@ -110,7 +110,7 @@ class GivenEnvironment(Environment):
         """Return what may be known before an attempt: no answer and nothing that judges one."""
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"task {index}: there are tasks 0 to {self.num_tasks(split) - 1}")
-        task = self._given.tasks[index]
+        task = self._tasks.tasks[index]
         return {
             "id": task.task_id,
             "index": index,
@@ -126,13 +126,13 @@ class GivenEnvironment(Environment):
 
 def make_app(folder: Path, name: str) -> Any:
     """Return the app of an exported folder under a name, as uvicorn serves it."""
-    factory = partial(GivenEnvironment, read_tasks(folder))
+    factory = partial(ExportedEnvironment, read_tasks(folder))
     return create_app(
         factory, TurnAction, AnswerObservation, env_name=name, max_concurrent_envs=SESSIONS
     )
 
 
-def _answered(attempt: GivenAttempt, answers: list[Message]) -> AnswerObservation:
+def _answered(attempt: ExportedAttempt, answers: list[Message]) -> AnswerObservation:
     said = "\n".join(message["content"] for message in answers)
     messages = [dict(one) for one in answers]
     if not attempt.done:

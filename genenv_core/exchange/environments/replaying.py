@@ -37,8 +37,8 @@ package, folder = sys.argv[1:]
 # Without the package's own file, which imports who plays the tasks.
 sys.modules[package] = types.ModuleType(package)
 sys.modules[package].__path__ = [str(Path(folder, package))]
-given = import_module(f"{package}.genenv_core.exchange.environments.given")
-tasks = given.read_tasks(Path(folder, package))
+playing = import_module(f"{package}.genenv_core.exchange.environments.playing")
+tasks = playing.read_tasks(Path(folder, package))
 wrong = sorted(name for name in sys.modules if name.partition(".")[0] == "genenv_core")
 if wrong:
     sys.exit(f"the copied code imports {wrong[0]} of genenv itself")

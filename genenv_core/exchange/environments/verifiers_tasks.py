@@ -19,14 +19,14 @@ from typing import Any
 import verifiers.v1 as vf
 
 from genenv_core.domains.tool_calls import canonical
-from genenv_core.exchange.environments.given import GivenTasks, read_tasks
+from genenv_core.exchange.environments.playing import ExportedTasks, read_tasks
 from genenv_core.types import JsonObject
 
 FOLDER = Path(__file__).parents[3]
 """The package that holds the tasks, when this module lies in it."""
 
 
-class GivenData(vf.TaskData):
+class VerifiersData(vf.TaskData):
     """What verifiers knows of a task: its place among the tasks, and its passport."""
 
     place: int
@@ -35,7 +35,7 @@ class GivenData(vf.TaskData):
     passport: JsonObject
 
 
-class GivenTask(vf.Task[GivenData]):
+class VerifiersTask(vf.Task[VerifiersData]):
     """A task that the domain's own code opens, answers and judges."""
 
     @vf.reward
@@ -43,22 +43,22 @@ class GivenTask(vf.Task[GivenData]):
         """Return the reward of the turns that the agent said; without one, nothing is earned."""
         turns = [_text(message) for message in trace.assistant_messages]
         cut = bool(turns) and trace.is_truncated
-        return given().said(self.data.place, turns, cut=cut).reward
+        return exported().said(self.data.place, turns, cut=cut).reward
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
         """Return whether the domain's own right attempt succeeds; None where it knows none."""
         del runtime
-        verdict = given().solved(self.data.place)
+        verdict = exported().solved(self.data.place)
         return None if verdict is None else verdict.success
 
 
-class GivenTaskset(vf.Taskset[GivenTask, vf.TasksetConfig]):
+class ExportedTaskset(vf.Taskset[VerifiersTask, vf.TasksetConfig]):
     """All tasks of the folder."""
 
-    def load(self) -> Iterator[GivenTask]:
+    def load(self) -> Iterator[VerifiersTask]:
         """Yield the tasks in the order in which they were written."""
-        for place, task in enumerate(given().tasks):
-            data = GivenData(
+        for place, task in enumerate(exported().tasks):
+            data = VerifiersData(
                 id=task.task_id,
                 name=task.task_id,
                 place=place,
@@ -66,21 +66,21 @@ class GivenTaskset(vf.Taskset[GivenTask, vf.TasksetConfig]):
                 difficulty=task.draft.difficulty,
                 passport=task.passport,
             )
-            yield GivenTask(data, self.config.task)
+            yield VerifiersTask(data, self.config.task)
 
 
-class GivenEnvConfig(vf.EnvConfig):
+class ExportedEnvConfig(vf.EnvConfig):
     """Who plays: a plain chat, because the environment says which tools there are."""
 
     player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"})
 
 
-class GivenEnv(vf.Env[GivenEnvConfig]):
+class ExportedEnv(vf.Env[ExportedEnvConfig]):
     """Answers each turn of the agent as the run did that the tasks come from."""
 
-    async def run(self, task: GivenTask, agents: Any) -> None:
+    async def run(self, task: VerifiersTask, agents: Any) -> None:
         """Play one attempt."""
-        attempt = given().attempt(task.data.place)
+        attempt = exported().attempt(task.data.place)
         said = attempt.opening()
         async with agents.player.interaction(task) as player:
             while True:
@@ -95,7 +95,7 @@ class GivenEnv(vf.Env[GivenEnvConfig]):
 
 
 @cache
-def given() -> GivenTasks:
+def exported() -> ExportedTasks:
     """Return the tasks of the package that this module lies in."""
     return read_tasks(FOLDER)
 

@@ -32,8 +32,8 @@ from genenv_core.domains.protocol import Domain, ReadsFiles, judged_while_played
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments import EnvironmentFormat
-from genenv_core.exchange.environments.given import ABOUT, TASKS
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
+from genenv_core.exchange.environments.playing import ABOUT, TASKS
 from genenv_core.exchange.environments.replaying import Replayed, replay
 from genenv_core.exchange.environments.sources import CopiedCode, copied
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
@@ -169,7 +169,7 @@ def _package(planned: _Folder) -> str:
     )
     if planned.format != "verifiers":
         return said
-    names = ("GivenEnv", "GivenTaskset")
+    names = ("ExportedEnv", "ExportedTaskset")
     adapter = f"{planned.package}.{ADAPTERS['verifiers']}"
     listed = ", ".join(f'"{name}"' for name in names)
     return f"{said}\nfrom {adapter} import {', '.join(names)}\n\n__all__ = [{listed}]\n"

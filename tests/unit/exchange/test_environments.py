@@ -23,8 +23,8 @@ import yaml
 from flows.cli.app import app
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError
-from genenv_core.exchange.environments.given import DRAFT, AttemptLimits, GivenAttempt
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
+from genenv_core.exchange.environments.playing import DRAFT, ExportedAttempt, TurnLimits
 from genenv_core.exchange.environments.sources import copied
 from genenv_core.exchange.environments.writing import export_environment
 from genenv_core.storage.canonical import digest
@@ -33,13 +33,13 @@ from genenv_core.types import TaskDraft
 from tests.mutations import mutation
 from tests.unit.exchange.test_export import stored, tables
 
-GIVEN = "genenv_core/exchange/environments/given.py"
+PLAYING = "genenv_core/exchange/environments/playing.py"
 PASSPORTS = "genenv_core/exchange/environments/passports.py"
 SOURCES = "genenv_core/exchange/environments/sources.py"
 REPLAYING = "genenv_core/exchange/environments/replaying.py"
 WRITING = "genenv_core/exchange/environments/writing.py"
 PACKAGE = "tasks_run_a"
-LIMITS = AttemptLimits(turns=3, errors=2)
+LIMITS = TurnLimits(turns=3, errors=2)
 
 
 @cache
@@ -247,8 +247,8 @@ class Nothing(MetaPathFinder):
             raise ImportError(f"{name} is not there")
 
 sys.meta_path.insert(0, Nothing())
-given = import_module(f"{package}.genenv_core.exchange.environments.given")
-tasks = given.read_tasks(__import__("pathlib").Path(folder, package))
+playing = import_module(f"{package}.genenv_core.exchange.environments.playing")
+tasks = playing.read_tasks(__import__("pathlib").Path(folder, package))
 for place in range(len(tasks.tasks)):
     attempt = tasks.attempt(place)
     right = tasks.solved(place)
@@ -271,7 +271,7 @@ def alone(folder: Path) -> list[list[Any]]:
     'f"from {package}.", after, count=1)', '"from ", after, count=1)',
 )  # fmt: skip
 @mutation(
-    "an agent of others does not read which tools there are", GIVEN,
+    "an agent of others does not read which tools there are", PLAYING,
     "if not self.tools or OPEN in said:", "if self.tools or OPEN in said:",
 )  # fmt: skip
 def test_its_code_runs_where_genenv_is_not(tmp_path: Path) -> None:
@@ -389,24 +389,24 @@ class Failing:
 
 
 @mutation(
-    "an attempt of others never ends", GIVEN,
+    "an attempt of others never ends", PLAYING,
     "observation.done or self._turns >= self._limits.turns", "observation.done",
 )  # fmt: skip
 @mutation(
-    "an attempt that breaks is judged by what it said", GIVEN,
+    "an attempt that breaks is judged by what it said", PLAYING,
     "if self.broken:", "if False:",
 )  # fmt: skip
 def test_an_attempt_is_bounded_as_in_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     domain: Any = get_domain("trails")
     draft: TaskDraft = domain.base_tasks(0, 1)[0]
     look = '<tool_call>{"name": "look", "arguments": {"card": "ada", "field": "town"}}</tool_call>'
-    attempt = GivenAttempt(domain, draft, LIMITS, 0)
+    attempt = ExportedAttempt(domain, draft, LIMITS, 0)
     for _ in range(3):
         assert not attempt.done and attempt.say(look)
     assert attempt.done and attempt.say(look) == []
     assert sum(one["role"] == "assistant" for one in attempt.messages) == 3
     monkeypatch.setattr(domain, "episode", lambda draft, seed: Failing())
-    broken = GivenAttempt(domain, draft, LIMITS, 0)
+    broken = ExportedAttempt(domain, draft, LIMITS, 0)
     assert broken.say("a")[0]["content"] == "error: DomainError: no" and not broken.done
     broken.say("b")
     monkeypatch.setattr(domain, "score", None)

@@ -38,10 +38,13 @@ def installed(environment: Path, lock: Path) -> Path:
 
 
 class RealServer:
-    """A server of docs/examples/openenv_sums.py on 127.0.0.1; stopped by its own pid."""
+    """A server of an app in a folder on 127.0.0.1; stopped by its own pid."""
 
-    def __init__(self, log: Path, **variables: str) -> None:
+    def __init__(
+        self, log: Path, app: str = "openenv_sums:app", folder: Path = EXAMPLES, **variables: str
+    ) -> None:
         self._log, self._variables = log, variables
+        self._app, self._folder = app, folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -56,10 +59,10 @@ class RealServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(python(), "-m", "uvicorn", "openenv_sums:app", "--host", "127.0.0.1"),
+                    *(python(), "-m", "uvicorn", self._app, "--host", "127.0.0.1"),
                     *("--port", str(self.port), "--log-level", "warning"),
                 ],
-                cwd=EXAMPLES,
+                cwd=self._folder,
                 env={**os.environ, **self._variables, "PYTHONPATH": ""},
                 stdout=log,
                 stderr=log,

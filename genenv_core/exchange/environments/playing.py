@@ -41,7 +41,7 @@ DRAFT = (
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTask:
+class ExportedTask:
     """One task: its id in the run that it comes from, and what is known about it."""
 
     task_id: str
@@ -50,21 +50,21 @@ class GivenTask:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptLimits:
+class TurnLimits:
     """Most turns of an attempt, and how many failing steps in a row end it."""
 
     turns: int
     errors: int
 
 
-class GivenTasks:
+class ExportedTasks:
     """The tasks of a folder with the domain that plays them."""
 
-    def __init__(self, tasks: Sequence[GivenTask], domain: Domain, limits: AttemptLimits) -> None:
+    def __init__(self, tasks: Sequence[ExportedTask], domain: Domain, limits: TurnLimits) -> None:
         """Hold what `read_tasks` reads."""
         self.tasks, self.domain, self.limits = tasks, domain, limits
 
-    def attempt(self, index: int, seed: int = 0) -> GivenAttempt:
+    def attempt(self, index: int, seed: int = 0) -> ExportedAttempt:
         """Return a fresh attempt at a task; `seed` is that of the environment's own chance.
 
         Raises IndexError for a task that there is not, and what the domain raises where it cannot
@@ -72,7 +72,7 @@ class GivenTasks:
         """
         if not 0 <= index < len(self.tasks):
             raise IndexError(f"task {index}: there are tasks 0 to {len(self.tasks) - 1}")
-        return GivenAttempt(self.domain, self.tasks[index].draft, self.limits, seed)
+        return ExportedAttempt(self.domain, self.tasks[index].draft, self.limits, seed)
 
     def solved(self, index: int) -> Verdict | None:
         """Return the verdict on the domain's own right attempt; None where it knows none."""
@@ -93,13 +93,13 @@ class GivenTasks:
         return attempt.verdict()
 
 
-class GivenAttempt:
+class ExportedAttempt:
     """One attempt in progress.
 
     `messages` are the transcript so far, as the domain has it; `tools` are those of the task.
     """
 
-    def __init__(self, domain: Domain, draft: TaskDraft, limits: AttemptLimits, seed: int) -> None:
+    def __init__(self, domain: Domain, draft: TaskDraft, limits: TurnLimits, seed: int) -> None:
         """Begin at the task's first message."""
         self._domain, self._draft, self._limits = domain, draft, limits
         self._episode = domain.episode(draft, seed)
@@ -148,7 +148,7 @@ class GivenAttempt:
         return self._domain.score(self._draft, self.messages)
 
 
-def read_tasks(folder: Path) -> GivenTasks:
+def read_tasks(folder: Path) -> ExportedTasks:
     """Return the tasks of an exported folder; `folder` holds `TASKS` and `ABOUT`.
 
     Raises OSError where these cannot be read.
@@ -160,16 +160,16 @@ def read_tasks(folder: Path) -> GivenTasks:
     domain = getattr(made, "from_options", made)(about["options"])
     with (folder / TASKS).open(encoding="utf-8") as lines:
         tasks = [task_of(json.loads(line)) for line in lines]
-    return GivenTasks(tasks, domain, AttemptLimits(about["max_turns"], about["max_errors"]))
+    return ExportedTasks(tasks, domain, TurnLimits(about["max_turns"], about["max_errors"]))
 
 
-def task_of(line: Mapping[str, Any]) -> GivenTask:
+def task_of(line: Mapping[str, Any]) -> ExportedTask:
     """Return the task of a line of `TASKS`."""
     draft = TaskDraft(**{name: line[name] for name in DRAFT})
-    return GivenTask(line["task_id"], draft, line["passport"])
+    return ExportedTask(line["task_id"], draft, line["passport"])
 
 
 def _beside(module: str) -> str:
     """Return the full name of a module of the folder: beside `genenv_core`, wherever that is."""
-    before = __name__.removesuffix("genenv_core.exchange.environments.given")
+    before = __name__.removesuffix("genenv_core.exchange.environments.playing")
     return f"{before}{module}"
