@@ -10,6 +10,8 @@ import typer
 
 from flows.cli.data.query import Format, check_folder, format_of
 from flows.cli.options import Overrides
+from genenv_core.config.load import resolve
+from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
 
 if TYPE_CHECKING:
@@ -52,13 +54,11 @@ def certify(
     elif format_ is not None:
         raise ConfigError(f"--format {format_} is that of a file: name one with -o")
     wanted = format_of(format_, output)
-    from genenv_core.config.load import resolve
-    from genenv_core.domains.registry import get_domain
+    config = resolve("tiny", overrides=[f"domain.name={name}", *(set_ or ())])
+    domain = get_domain(name, config.domain.options)
     from genenv_core.play.checking.sets import certified, draw_sets
     from genenv_core.play.checking.shapes import StopChecking
 
-    config = resolve("tiny", overrides=[f"domain.name={name}", *(set_ or ())])
-    domain = get_domain(name, config.domain.options)
     found: list[CertifiedTask] = []
     try:
         drawn = draw_sets(domain, tasks, heldout, config.seed)

@@ -4,6 +4,9 @@ A run refuses the tasks of pi_env by the certificate of one task (`genenv_core.p
 Here it says how sound the tasks are that a domain draws itself.
 """
 
+# scipy has partial types only.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -14,8 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
 from genenv_core.domains.protocol import Domain
@@ -34,6 +33,7 @@ from genenv_core.play.checking.shapes import StopChecking
 from genenv_core.types import Flaw
 from tests.mutations import mutation
 from tests.unit.play.planted import HELDOUT, Answered, Planted, Played, Unsolved
+from tests.unit.test_layers import loaded
 
 SETS = "genenv_core/play/checking/sets.py"
 COMMAND = "flows/cli/data/certify.py"
@@ -257,3 +257,13 @@ def test_bad_words_are_refused_before_anything_is_drawn(
     done = command(*words)
     assert isinstance(done.exception, error) and said in str(done.exception)
     assert error.exit_status == 2 and "certifies" not in done.output
+
+
+@mutation("a domain is certified before its name is known", COMMAND,
+          '    config = resolve("tiny"',
+          '    import polars as _\n\n    config = resolve("tiny"')  # fmt: skip
+def test_a_wrong_name_is_refused_before_libraries_are_loaded() -> None:
+    code = "sys.argv = ['genenv', 'certify', 'nonsense']\nfrom flows.cli.app import main\nmain()"
+    _, names = loaded(code)
+    assert "typer" in names
+    assert names & {"polars", "duckdb", "scipy", "torch", "prefect"} == set()
