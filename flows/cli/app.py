@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from flows.cli import domain, inspect, upkeep
-from flows.cli.data import download, exchange, sql
+from flows.cli.data import certify, download, exchange, sql
 from flows.cli.data import eval as benchmarks
 from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
@@ -55,6 +55,7 @@ app.command("trace")(trace.trace)
 app.command("export")(exchange.export)
 app.command("import")(exchange.import_)
 app.command("eval")(benchmarks.evaluate)
+app.command("certify")(certify.certify)
 app.command("bundle")(bundle.bundle)
 app.command("replay")(bundle.replay)
 app.command("copy")(upkeep.copy)

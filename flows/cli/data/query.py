@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,34 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How `genenv sql` writes rows."""
+    """How `genenv sql` and `genenv certify` write rows."""
 
     TABLE = "table"
     CSV = "csv"
     JSON = "json"
     PARQUET = "parquet"
+
+
+def format_of(given: Format | None, output: Path | None) -> Format:
+    """Return the format that rows are written in: the given one, or that of the file's ending."""
+    if given is not None:
+        return given
+    suffix = output.suffix.removeprefix(".").lower() if output else ""
+    if suffix in ("", "txt"):
+        return Format.TABLE
+    if suffix not in set(Format):
+        raise QueryError(
+            f"-o {output}: .{suffix} is not one of the formats {', '.join(Format)}: end the name "
+            "with one of them, or set --format"
+        )
+    return Format(suffix)
+
+
+def check_folder(output: Path) -> None:
+    """Raise QueryError where the folder of a file is missing, before rows are computed for it."""
+    folder = Path(os.path.realpath(output)).parent  # Path.resolve() fails where links are a circle
+    if not os.path.isdir(folder):
+        raise QueryError(f"-o {output}: there is no folder {folder}")
 
 
 def run_query(

@@ -10,7 +10,14 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.data.query import Format, run_query, show_schema, write_attach_file
+from flows.cli.data.query import (
+    Format,
+    check_folder,
+    format_of,
+    run_query,
+    show_schema,
+    write_attach_file,
+)
 from flows.cli.options import Root
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import QueryError
@@ -59,7 +66,7 @@ def sql(
             raise QueryError("--attach-file writes views and runs no query: give it alone")
         write_attach_file(root or DEFAULT_ROOT, attach)
         return
-    wanted = _format(format_, output)
+    wanted = format_of(format_, output)
     if limit_rows is None and wanted is Format.TABLE:
         limit_rows = TABLE_ROWS
     from genenv_core.pools import Limits, reader
@@ -78,20 +85,6 @@ def sql(
         run_query(place, text, wanted, limits, output)
 
 
-def _format(given: Format | None, output: Path | None) -> Format:
-    if given is not None:
-        return given
-    suffix = output.suffix.removeprefix(".").lower() if output else ""
-    if suffix in ("", "txt"):
-        return Format.TABLE
-    if suffix not in set(Format):
-        raise QueryError(
-            f"-o {output}: .{suffix} is not one of the formats {', '.join(Format)}: end the name "
-            "with one of them, or set --format"
-        )
-    return Format(suffix)
-
-
 def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
     if output is None:
         if wanted is Format.PARQUET and sys.stdout.isatty():
@@ -100,8 +93,7 @@ def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
     place = Path(os.path.realpath(output))  # Path.resolve() fails where links are a circle
     if place.is_relative_to(os.path.realpath(root)):
         raise QueryError(f"-o {output} is inside the root {root}: choose another place")
-    if not os.path.isdir(place.parent):
-        raise QueryError(f"-o {output}: there is no folder {place.parent}")
+    check_folder(output)
 
 
 def _text(query: str, file: Path | None) -> str | None:

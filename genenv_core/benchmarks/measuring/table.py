@@ -1,4 +1,7 @@
-"""The table of the paper: five benchmarks and their average, measured and published rows."""
+"""The table of the paper: five benchmarks and their average, measured and published rows.
+
+The number of another benchmark stands below the table.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,11 @@ def written(measured: Measured) -> str:
         _line(["model", *COLUMNS.values(), "average"]),
         _line(["---", *["---:"] * (len(COLUMNS) + 1)]),
     ]
-    lines += [_line(_measured_row(model, cells)) for model, cells in measured.items()]
+    lines += [
+        _line(_measured_row(model, cells))
+        for model, cells in measured.items()
+        if any(name in COLUMNS for name in cells)
+    ]
     lines += [_line(_published_row(row)) for row in PUBLISHED]
     lines += ["", *_notes(measured), "", "Sources of published rows:", ""]
     for row in PUBLISHED:
@@ -155,9 +162,10 @@ def _notes(measured: Measured) -> Sequence[str]:
             left = f", * {cell.left_out} items not run" if cell.left_out else ""
             if cell.points is None:
                 left += f": no value, and `genenv resume {cell.run_id}` says why"
+            points = "" if name in COLUMNS or cell.points is None else f"{_cell(cell)} points, "
             notes.append(
-                f"- {model}, {COLUMNS[name]}: {cell.metric}, mode {cell.mode}, {cell.items} "
-                f"items{left} (run {cell.run_id})"
+                f"- {model}, {COLUMNS.get(name, name)}: {points}{cell.metric}, mode {cell.mode}, "
+                f"{cell.items} items{left} (run {cell.run_id})"
             )
     return notes
 

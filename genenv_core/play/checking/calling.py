@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.steps import FAILURES, shortly, stepped
 from genenv_core.play.asked import line_of, raised, shown
-from genenv_core.play.checking.shapes import StopChecking
+from genenv_core.play.checking.shapes import StopChecking, check_fields, items_of
 from genenv_core.types import Observation, TaskDraft
 
 Value = TypeVar("Value")
@@ -54,6 +54,37 @@ def called(method: str, call: Callable[[], Value], on: str = "", *, more_s: floa
     except FAILURES as error:
         what = f"{raised(error)},{on}" if on else raised(error)
         raise StopChecking(method, what, "mend what it names") from error
+
+
+def drawn(
+    method: str, draw: Callable[[int, int], Any], count: int, option: str, seed: int = 0
+) -> list[TaskDraft]:
+    """Return as many tasks as were asked for; raises Stop where they are not what they should be.
+
+    Args:
+        method: `base_tasks` or `heldout_tasks`, whose tasks `draw` returns for a seed and a count.
+        draw: that method.
+        count: how many tasks are asked for.
+        option: the field of the configuration that asks for as many in a run.
+        seed: of the draw.
+    """
+    made = called(method, lambda: draw(seed, count), more_s=count / 100)
+    drafts = items_of(made)
+    if drafts is None:
+        raise StopChecking(method, f"returned {shown(made)}", "return a list of TaskDraft")
+    for draft in drafts:
+        if not isinstance(draft, TaskDraft):
+            raise StopChecking(method, f"has {shown(draft)}", "return a list of TaskDraft")
+        check_fields(method, draft)
+    if len(drafts) != count:
+        raise StopChecking(
+            method,
+            f"returned {len(drafts)} tasks, {count} were asked for",
+            f"make more, or raise ConfigError that says to lower {option}",
+        )
+    if len({draft.fingerprint for draft in drafts}) < count:
+        raise StopChecking(method, "has two tasks of one fingerprint", "return distinct tasks")
+    return drafts
 
 
 def attempted(

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -34,12 +34,11 @@ from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
-from genenv_core.play.checking.calling import attempted, called, limited
+from genenv_core.play.checking.calling import attempted, called, drawn, limited
 from genenv_core.play.checking.seed_data import of_seed_data
 from genenv_core.play.checking.shapes import (
     DomainFault,
     StopChecking,
-    check_fields,
     items_of,
     of_messages,
     of_schemas,
@@ -116,7 +115,7 @@ def check_domain(
     """
     domain = get_domain(name, options)
     try:
-        faults = list(_attributes(domain))
+        faults = list(of_attributes(domain))
         drafts, kept = _tasks(domain, base, heldout)
         faults += _separate(domain, drafts, kept)
         for draft in some_of([*drafts, *kept]):
@@ -137,7 +136,7 @@ def check_shortly(domain: Domain, *, base: int, heldout: int) -> None:
     Without base tasks, which then come from a file, it is seen at a held-out one.
     """
     try:
-        faults = list(_attributes(domain))
+        faults = list(of_attributes(domain))
         drafts, kept = _tasks(domain, base, heldout)
         for draft in (*drafts, *kept)[:1]:
             faults += _of_task(domain, draft)
@@ -180,7 +179,8 @@ def answers_digest(domain: Domain, base: int, heldout: int) -> str:
     return digest(answers)
 
 
-def _attributes(domain: Domain) -> Iterator[DomainFault]:
+def of_attributes(domain: Domain) -> Iterator[DomainFault]:
+    """Yield what is wrong with a domain's attributes; raises Stop where a method is missing."""
     missing = [name for name in METHODS if not callable(getattr(domain, name, None))]
     if missing:
         raise StopChecking(missing[0], "there is no such method", f"write {', '.join(missing)}")
@@ -213,31 +213,9 @@ def _files(files: object) -> Iterator[DomainFault]:
 def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], list[TaskDraft]]:
     """Return base and held-out tasks; raises Stop where they are not what they should be."""
     return (
-        _drawn("base_tasks", domain.base_tasks, base, "data.base_tasks") if base else [],
-        _drawn("heldout_tasks", domain.heldout_tasks, heldout, "data.test_tasks"),
+        drawn("base_tasks", domain.base_tasks, base, "data.base_tasks") if base else [],
+        drawn("heldout_tasks", domain.heldout_tasks, heldout, "data.test_tasks"),
     )
-
-
-def _drawn(
-    method: str, draw: Callable[[int, int], Any], count: int, option: str
-) -> list[TaskDraft]:
-    made = called(method, lambda: draw(0, count), more_s=count / 100)
-    drafts = items_of(made)
-    if drafts is None:
-        raise StopChecking(method, f"returned {shown(made)}", "return a list of TaskDraft")
-    for draft in drafts:
-        if not isinstance(draft, TaskDraft):
-            raise StopChecking(method, f"has {shown(draft)}", "return a list of TaskDraft")
-        check_fields(method, draft)
-    if len(drafts) != count:
-        raise StopChecking(
-            method,
-            f"returned {len(drafts)} tasks, {count} were asked for",
-            f"make more, or raise ConfigError that says to lower {option}",
-        )
-    if len({draft.fingerprint for draft in drafts}) < count:
-        raise StopChecking(method, "has two tasks of one fingerprint", "return distinct tasks")
-    return drafts
 
 
 def _separate(

@@ -276,6 +276,26 @@ def test_the_table_has_an_average_only_over_all_five() -> None:
     assert text.count("wizwand.com") == 1
 
 
+@mutation(
+    "a benchmark without a column has no number", "genenv_core/benchmarks/measuring/table.py",
+    'f"{_cell(cell)} points, "', '""',
+)  # fmt: skip
+def test_a_benchmark_without_a_column_stands_below_the_table() -> None:
+    none = replace(cell(0), points=None, low=None, high=None, items=0)
+    text = written(
+        {
+            "both": {"backwards": cell(40.0, left_out=2), "bfcl": cell(50.0)},
+            "only": {"backwards": none},
+        }
+    )
+    table, below = text.split("What was measured:")
+    assert "| both |  |  | 50.0 [45.0, 55.0] |  |  |  |" in table
+    assert "backwards" not in table and "only" not in table
+    assert "- both, backwards: 40.0* [35.0, 45.0] points, m, mode official, 10 items, * 2" in below
+    assert "- both, BFCL: m, mode official" in below
+    assert "- only, backwards: m, mode official, 0 items: no value" in below
+
+
 def test_every_benchmark_is_in_the_form_and_in_the_table() -> None:
     field = BenchmarkRequest.model_json_schema()["properties"]["benchmark"]
     assert field["enum"] == known_benchmarks() and field["default"] in field["enum"]

@@ -1,0 +1,269 @@
+"""Sets of tasks that are certified: every flaw is counted, with the tasks that have it.
+
+Invariants: each of the nine flaws, planted in some tasks of a sound domain, is named for exactly
+these; a sound domain has none; the interval is Wilson's, as other tables print it; a certificate
+takes the attempts and verdicts that were announced; what was found before an error is written and
+shown; a domain that raises, hangs or lacks something ends in one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from flows.cli.app import app
+from genenv_core.domains.protocol import Domain
+from genenv_core.errors import ConfigError, DomainError, GenenvError, QueryError
+from genenv_core.play.checking import calling
+from genenv_core.play.checking.sets import (
+    CertifiedTask,
+    certified,
+    cost_of,
+    counted,
+    draw_sets,
+    rows_of,
+    unchecked,
+)
+from genenv_core.play.checking.shapes import StopChecking
+from genenv_core.types import Flaw
+from tests.mutations import mutation
+from tests.unit.play.planted import HELDOUT, Answered, Planted, Played, Unsolved
+from tests.unit.test_layers import loaded
+
+SETS = "genenv_core/play/checking/sets.py"
+COMMAND = "flows/cli/data/certify.py"
+PLACE = "tests.unit.play.planted:Planted"
+SEVERAL = {Flaw.LEAKS_ANSWER: [0, 5], Flaw.ACCEPTS_CANARY: [3], Flaw.AMBIGUOUS: [2, HELDOUT + 1]}
+
+
+def planted(plants: dict[Flaw, list[int]], kind: type[Unsolved] = Planted) -> Any:
+    return kind({"plants": plants})
+
+
+def certificates(domain: Domain, base: int, heldout: int) -> list[CertifiedTask]:
+    return list(certified(domain, draw_sets(domain, base, heldout)))
+
+
+def numbers(found: list[CertifiedTask]) -> dict[Flaw, list[int]]:
+    """Return the numbers of the tasks that each flaw was named for."""
+    named: dict[Flaw, list[int]] = {}
+    for one in found:
+        for check in one.checks:
+            if not check.passed:
+                named.setdefault(check.flaw, []).append(one.task.draft.spec["number"])
+    return named
+
+
+def command(*words: str, plants: dict[Flaw, list[int]] | None = None, breaks: str = "") -> Result:
+    options = [f"domain.options={{plants: {json.dumps(plants or {})}, breaks: {{{breaks}}}}}"]
+    sets = [word for option in options for word in ("--set", option)]
+    return CliRunner().invoke(
+        app, ["certify", PLACE, "--tasks", "6", "--heldout", "3", *sets, *words]
+    )
+
+
+@mutation("held-out tasks are not certified", SETS, '("heldout", "heldout_tasks", heldout,',
+          '("heldout", "heldout_tasks", 0,')  # fmt: skip
+@pytest.mark.parametrize("flaw", Flaw)
+def test_a_planted_flaw_is_named_for_exactly_its_tasks(flaw: Flaw) -> None:
+    where = [1, 4, 7, HELDOUT, HELDOUT + 2]
+    found = certificates(planted({flaw: where}), 8, 4)
+    assert numbers(found) == {flaw: where}
+    assert [one.sound for one in found].count(False) == 5
+    counts = {count.flaw: (count.checked, count.having) for count in counted(found)}
+    assert counts == dict.fromkeys(Flaw, (12, 0)) | {flaw: (12, 5), None: (12, 5)}
+
+
+def test_a_sound_domain_has_no_flaw() -> None:
+    found = certificates(planted({}), 20, 10)
+    assert numbers(found) == {} and all(one.sound for one in found)
+    assert [(count.checked, count.having) for count in counted(found)] == [(30, 0)] * 10
+    assert unchecked(planted({}), found) == {}
+
+
+@mutation("a task with two flaws counts twice", SETS, "sum(not one.sound for one in found)",
+          "sum(not check.passed for one in found for check in one.checks)")  # fmt: skip
+def test_flaws_of_several_kinds_are_counted_apart_and_together() -> None:
+    domain = planted(SEVERAL)
+    first, *others = certificates(domain, 6, 3)
+    two = CertifiedTask(first.task, (*first.checks[:2], others[2].checks[3]))
+    counts = {count.flaw: count for count in counted([two, *others])}
+    assert {flaw: count.having for flaw, count in counts.items() if count.having} == {
+        Flaw.LEAKS_ANSWER: 2, Flaw.ACCEPTS_CANARY: 2, Flaw.AMBIGUOUS: 2, None: 5,
+    }  # fmt: skip
+    assert counts[Flaw.UNREACHABLE].checked == 8 and counts[None].checked == 9
+    leak = counts[Flaw.LEAKS_ANSWER]
+    assert leak.detail == "the request says '77'"
+    assert leak.prompt == "What is 7 times 11? It is 77."
+
+
+# Wilson's interval of 8 of 10 and of 0 of 10, as tables of it print them.
+@mutation("an interval of 90 %", SETS, "proportion_ci(0.95,", "proportion_ci(0.9,")
+@mutation("an interval that is Clopper's", SETS, 'method="wilson"', 'method="exact"')
+def test_the_interval_is_wilsons() -> None:
+    found = certificates(planted({Flaw.LEAKS_ANSWER: list(range(8))}), 10, 0)
+    counts = {count.flaw: count for count in counted(found)}
+    for flaw, low, high in (
+        (Flaw.LEAKS_ANSWER, 0.4902, 0.9433), (Flaw.AMBIGUOUS, 0.0, 0.2775), (None, 0.4902, 0.9433),
+    ):  # fmt: skip
+        assert counts[flaw].low == pytest.approx(low, abs=5e-5)
+        assert counts[flaw].high == pytest.approx(high, abs=5e-5)
+
+
+@mutation("steps that must say nothing cost nothing", SETS, "2 + len(CANARIES) if", "0 if")
+@pytest.mark.parametrize("kind", [Unsolved, Answered, Planted, Played])
+def test_a_certificate_takes_what_was_announced(kind: type[Unsolved]) -> None:
+    domain = planted({}, kind)
+    cost, trivial = cost_of(domain), 3
+    certificates(domain, 1, 0)
+    assert domain.calls["score"] == cost.verdicts + trivial
+    assert domain.calls["episode"] == cost.attempts + (trivial if cost.played else 0)
+
+
+def test_what_cannot_be_checked_is_named_with_its_reason() -> None:
+    reasons = {
+        kind: unchecked(planted({}, kind), certificates(planted({}, kind), 2, 1))
+        for kind in (Unsolved, Answered, Played)
+    }
+    assert reasons == {
+        Unsolved: {
+            "the domain has neither `solution` nor `answer_turns`": [
+                Flaw.UNREACHABLE,
+                Flaw.AMBIGUOUS,
+            ],
+            "the domain has no `solution`": [Flaw.LEAKS_EARLY],
+        },
+        Answered: {"the domain has no `solution`": [Flaw.LEAKS_EARLY]},
+        Played: {},
+    }
+
+
+def test_each_check_of_each_task_has_a_row() -> None:
+    found = certificates(planted({Flaw.LEAKS_ANSWER: [1]}), 2, 1)
+    rows = rows_of(found)
+    assert len(rows) == 3 * len(Flaw)
+    assert [row for row in rows if not row["passed"]] == [
+        {
+            "fingerprint": "sevens 1",
+            "set": "base",
+            "family": "sevens",
+            "difficulty": 1.0,
+            "prompt": "What is 7 times 12? It is 84.",
+            "flaw": "leaks_answer",
+            "passed": False,
+            "detail": "the request says '84'",
+        }
+    ]
+    assert [row["set"] for row in rows[:: len(Flaw)]] == ["base", "base", "heldout"]
+
+
+@mutation("a flaw is no failure of the command", COMMAND,
+          "if flawed := sum(not one.sound for one in found):", "if flawed := 0:")  # fmt: skip
+def test_flaws_end_the_command_with_status_1(tmp_path: Path) -> None:
+    file = tmp_path / "rows.parquet"
+    done = command("-o", str(file), plants=SEVERAL)
+    assert isinstance(done.exception, GenenvError) and done.exception.exit_status == 1
+    assert str(done.exception) == f"{PLACE}: 5 of 9 tasks have a flaw, counted above"
+    lines = {line.split("  ")[0]: line.split() for line in done.output.splitlines() if line}
+    assert lines["leaks_answer"][1:6] == ["9", "2", "22.2%", "[6.3%,", "54.7%]"]
+    assert lines["any of them"][3:6] == ["9", "5", "55.6%"]
+    assert "the request says '77'" in done.output and "What is 7 times 11? It is 77" in done.output
+    assert "ambiguous: episode\n  -> let a right attempt succeed" in done.output
+    rows = pl.read_parquet(file)
+    flawed = rows.filter(~pl.col("passed"))
+    assert rows.height == 9 * 9 and flawed["flaw"].to_list() == [
+        "leaks_answer", "ambiguous", "accepts_canary", "leaks_answer", "ambiguous",
+    ]  # fmt: skip
+
+
+def test_a_sound_domain_ends_the_command_with_status_0(tmp_path: Path) -> None:
+    for name in ("rows.csv", "rows.json", "rows.txt"):
+        done = command("-o", str(tmp_path / name))
+        assert done.exit_code == 0, done.output
+        assert "certifies 9 tasks of domain sevens, version 1 (6 base, 3 held-out)" in done.output
+        assert "each takes at most 15 attempts and 22 verdicts, and one verdict" in done.output
+        assert "no flaw in 9 tasks" in done.output and "not checked" not in done.output
+    assert pl.read_csv(tmp_path / "rows.csv").height == 81
+    assert len(json.loads((tmp_path / "rows.json").read_text())) == 81
+
+
+@mutation("rows before an error are lost", COMMAND,
+          "finally:  # what was found before an error counts", "except MemoryError:")  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "error", "words"),
+    [
+        ("raises", GenenvError, "certificate: raised KeyError: 'no such number' (planted.py, line"),
+        ("lost", DomainError, "no certificate of the task 'What is 7 times 15?': no answer"),
+        ("hangs", GenenvError, "certificate: takes longer than 0.3 s on task 'What is 7 times 15?"),
+    ],
+)
+def test_what_was_found_before_an_error_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, error: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr(calling, "CALL_S", 0.3)
+    file = tmp_path / "rows.csv"
+    done = command("-o", str(file), plants={Flaw.LEAKS_ANSWER: [1]}, breaks=f"4: {how}")
+    assert isinstance(done.exception, error) and words in str(done.exception)
+    assert "ended early: 4 of 9 tasks certified" in done.output
+    assert "the request says '84'" in done.output
+    rows = pl.read_csv(file)
+    assert rows["fingerprint"].unique(maintain_order=True).to_list() == [
+        f"sevens {number}" for number in range(4)
+    ]
+
+
+def test_an_error_before_the_first_task_leaves_an_empty_file(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    done = command("-o", str(file), breaks="0: raises")
+    assert isinstance(done.exception, GenenvError) and "any of them" not in done.output
+    assert pl.read_csv(file).height == 0
+
+
+def test_a_domain_with_too_few_tasks_or_a_missing_method_is_refused() -> None:
+    few = planted({})
+
+    def too_few(seed: int, count: int) -> Any:
+        raise ConfigError("there are 2 tasks: lower data.test_tasks")
+
+    few.heldout_tasks = too_few
+    with pytest.raises(ConfigError, match=r"^3 heldout tasks: there are 2 tasks: lower data"):
+        draw_sets(few, 1, 3)
+    assert len(draw_sets(few, 1, 0)) == 1
+    few.heldout_tasks = lambda seed, count: []
+    with pytest.raises(StopChecking, match="returned 0 tasks, 3 were asked for"):
+        draw_sets(few, 1, 3)
+    few.trivial_answers = None
+    with pytest.raises(StopChecking, match="trivial_answers: there is no such method"):
+        draw_sets(few, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "said"),
+    [
+        (["--tasks", "0", "--heldout", "0"], ConfigError, "ask for at least one task"),
+        (["--format", "csv"], ConfigError, "name one with -o"),
+        (["-o", "rows.xlsx"], QueryError, ".xlsx is not one of the formats"),
+        (["-o", "no/such/rows.csv"], QueryError, "there is no folder"),
+    ],
+)
+def test_bad_words_are_refused_before_anything_is_drawn(
+    words: list[str], error: type[GenenvError], said: str
+) -> None:
+    done = command(*words)
+    assert isinstance(done.exception, error) and said in str(done.exception)
+    assert error.exit_status == 2 and "certifies" not in done.output
+
+
+@mutation("a domain is certified before its name is known", COMMAND,
+          '    config = resolve("tiny"',
+          '    import polars as _\n\n    config = resolve("tiny"')  # fmt: skip
+def test_a_wrong_name_is_refused_before_libraries_are_loaded() -> None:
+    code = "sys.argv = ['genenv', 'certify', 'nonsense']\nfrom flows.cli.app import main\nmain()"
+    _, names = loaded(code)
+    assert "typer" in names
+    assert names & {"polars", "duckdb", "scipy", "torch", "prefect"} == set()
