@@ -1,5 +1,8 @@
 """Intervals of shares of independent trials."""
 
+# scipy has partial types only.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from typing import Any

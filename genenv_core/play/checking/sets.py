@@ -4,9 +4,6 @@ A run refuses the tasks of pi_env by the certificate of one task (`genenv_core.p
 Here it says how sound the tasks are that a domain draws itself.
 """
 
-# scipy has partial types only.
-# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from genenv_core.algorithm.success.shares import wilson
 from genenv_core.domains.protocol import (
     Domain,
     KnowsSolution,
@@ -150,12 +148,12 @@ def counted(found: Sequence[CertifiedTask]) -> list[FlawCount]:
         checks = [(one, check) for one in found for check in one.checks if check.flaw is flaw]
         having = [(one, check) for one, check in checks if not check.passed]
         if checks:
-            low, high = _wilson(len(having), len(checks))
+            low, high = wilson(len(having), len(checks))
             first = [(check.detail, one.task.draft.prompt) for one, check in having[:1]]
             detail, prompt = first[0] if first else ("", "")
             counts.append(FlawCount(flaw, len(checks), len(having), low, high, detail, prompt))
     flawed = sum(not one.sound for one in found)
-    return [*counts, FlawCount(None, len(found), flawed, *_wilson(flawed, len(found)))]
+    return [*counts, FlawCount(None, len(found), flawed, *wilson(flawed, len(found)))]
 
 
 def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[Flaw]]:
@@ -195,11 +193,3 @@ def rows_of(found: Sequence[CertifiedTask]) -> list[dict[str, Any]]:
         for one in found
         for check in one.checks
     ]
-
-
-def _wilson(having: int, checked: int) -> tuple[float, float]:
-    """Return Wilson's 95 % interval of a share, as the view `calibration` has it."""
-    from scipy.stats import binomtest  # seldom needed, and slow to load
-
-    found: Any = binomtest(having, checked).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)

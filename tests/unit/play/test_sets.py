@@ -35,6 +35,7 @@ from tests.mutations import mutation
 from tests.unit.play.planted import HELDOUT, Answered, Planted, Played, Unsolved
 from tests.unit.test_layers import loaded
 
+SHARES = "genenv_core/algorithm/success/shares.py"
 SETS = "genenv_core/play/checking/sets.py"
 COMMAND = "flows/cli/data/certify.py"
 PLACE = "tests.unit.play.planted:Planted"
@@ -103,8 +104,8 @@ def test_flaws_of_several_kinds_are_counted_apart_and_together() -> None:
 
 
 # Wilson's interval of 8 of 10 and of 0 of 10, as tables of it print them.
-@mutation("an interval of 90 %", SETS, "proportion_ci(0.95,", "proportion_ci(0.9,")
-@mutation("an interval that is Clopper's", SETS, 'method="wilson"', 'method="exact"')
+@mutation("an interval of 90 %", SHARES, "proportion_ci(0.95,", "proportion_ci(0.9,")
+@mutation("an interval that is Clopper's", SHARES, 'method="wilson"', 'method="exact"')
 def test_the_interval_is_wilsons() -> None:
     found = certificates(planted({Flaw.LEAKS_ANSWER: list(range(8))}), 10, 0)
     counts = {count.flaw: count for count in counted(found)}
