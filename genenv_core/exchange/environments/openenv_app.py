@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
+from openenv.core.env_server.types import EnvironmentMetadata
 from pydantic import Field
 
 from genenv_core.exchange.environments.playing import ExportedAttempt, ExportedTasks, read_tasks
@@ -87,6 +88,10 @@ class ExportedEnvironment(Environment):
         answers = self._attempt.say(action.text)
         self._turns += 1
         return _answered(self._attempt, answers)
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        """Return what the tasks are."""
+        return EnvironmentMetadata(name="genenv", description=self._tasks.about)
 
     @property
     def state(self) -> State:

@@ -60,9 +60,11 @@ class TurnLimits:
 class ExportedTasks:
     """The tasks of a folder with the domain that plays them."""
 
-    def __init__(self, tasks: Sequence[ExportedTask], domain: Domain, limits: TurnLimits) -> None:
-        """Hold what `read_tasks` reads."""
-        self.tasks, self.domain, self.limits = tasks, domain, limits
+    def __init__(
+        self, tasks: Sequence[ExportedTask], domain: Domain, limits: TurnLimits, about: str
+    ) -> None:
+        """Hold what `read_tasks` reads; `about` says in a sentence what the tasks are."""
+        self.tasks, self.domain, self.limits, self.about = tasks, domain, limits, about
 
     def attempt(self, index: int, seed: int = 0) -> ExportedAttempt:
         """Return a fresh attempt at a task; `seed` is that of the environment's own chance.
@@ -160,7 +162,9 @@ def read_tasks(folder: Path) -> ExportedTasks:
     domain = getattr(made, "from_options", made)(about["options"])
     with (folder / TASKS).open(encoding="utf-8") as lines:
         tasks = [task_of(json.loads(line)) for line in lines]
-    return ExportedTasks(tasks, domain, TurnLimits(about["max_turns"], about["max_errors"]))
+    limits = TurnLimits(about["max_turns"], about["max_errors"])
+    said = f"{len(tasks)} tasks of {about['domain']} that pi_env wrote in the run {about['run_id']}"
+    return ExportedTasks(tasks, domain, limits, said)
 
 
 def task_of(line: Mapping[str, Any]) -> ExportedTask:
