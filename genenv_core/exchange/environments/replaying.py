@@ -7,6 +7,7 @@ missing in the folder shows here, and not where somebody else plays the tasks.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,10 +31,12 @@ TIME_S = 600.0
 """Longest time for all of them."""
 
 CHILD = """
-import json, sys, types
+import json, os, sys, types
 from importlib import import_module
 from pathlib import Path
 package, folder = sys.argv[1:]
+said = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # what the domain prints is no answer
 # Without the package's own file, which imports who plays the tasks.
 sys.modules[package] = types.ModuleType(package)
 sys.modules[package].__path__ = [str(Path(folder, package))]
@@ -46,9 +49,10 @@ for line in sys.stdin:
     one = json.loads(line)
     try:
         verdict = tasks.said(one["index"], one["turns"], seed=one["seed"], cut=one["cut"])
-        print(json.dumps([verdict.reward, verdict.success]))
+        answer = [verdict.reward, verdict.success]
     except Exception as error:
-        print(json.dumps([None, f"{type(error).__name__}: {error}"[:200]]))
+        answer = [f"{type(error).__name__}: {error}"[:200], False]
+    said.write(json.dumps(answer) + "\\n")
 """
 
 
@@ -84,18 +88,24 @@ def replay(
     places = {line["task_id"]: place for place, line in enumerate(lines)}
     stored = list(_attempts(con, run, places, seed))
     asked = "".join(json.dumps(one["asked"]) + "\n" for one in stored)
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", CHILD, package, str(folder)],
-        input=asked, capture_output=True, text=True, timeout=TIME_S, check=False,
-        env={"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    if done.returncode:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", CHILD, package, str(folder)],
+            input=asked, capture_output=True, text=True, timeout=TIME_S, check=False,
+            env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"the copied code of the domain takes more than {TIME_S:g} s to judge {len(stored)} "
+            "attempts: a domain answers at once (`genenv domain check`)"
+        ) from error
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    if done.returncode or len(found) < len(stored):
         why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise ConfigError(
             f"the copied code of the domain does not run by itself: {one_line(why, 300)}: let its "
             "modules import what they need at their top, by its full name"
         )
-    found = [json.loads(line) for line in done.stdout.splitlines()]
     wrong = [
         (one, verdict)
         for one, verdict in zip(stored, found, strict=True)
@@ -104,7 +114,7 @@ def replay(
     example = ""
     if wrong:
         one, verdict = wrong[0]
-        example = f"{one['trace_id']}: {one['reward']:g} in the run, {verdict[0]} here"
+        example = f"{one['trace_id']}: {one['reward']} in the run, {verdict[0]} here"
     return Replayed(len(stored), len(wrong), example)
 
 

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 from importlib.util import decode_source
+from itertools import accumulate
 from pathlib import Path
 
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.code import imported_modules, source_path
 
-NEVER = ("torch", "prefect", "transformers", "mlflow", "duckdb", "polars", "vllm", "trl")
+NEVER = ("torch", "transformers", "trl", "vllm", "prefect", "mlflow")
 """What no exported code imports: a domain that does is refused, as its users would need it."""
+
+
+_FROM = re.compile(rb"from[\s\\]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def copied(modules: Iterable[str], package: str, data: Iterable[Path] = ()) -> C
     for name, place in places.items():
         text = decode_source(place.read_bytes())
         tree = ast.parse(text)
-        files[_path(name, place)] = _renamed(text, tree, name, tops, package).encode()
+        files[_path(name, place)] = _renamed(text, tree, name, tops, package)
         libraries |= {one: name for one in _libraries(tree) if one not in tops}
     for name in places:
         for parent in _parents(name):
@@ -96,23 +100,33 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def _renamed(text: str, tree: ast.Module, module: str, tops: Collection[str], package: str) -> str:
+def _renamed(
+    text: str, tree: ast.Module, module: str, tops: Collection[str], package: str
+) -> bytes:
     """Return a source whose absolute imports of the copied modules begin with the package."""
-    lines = text.splitlines(keepends=True)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            top = (node.module or "").partition(".")[0]
-            if top in tops:
-                line = lines[node.lineno - 1]
-                before, after = line[: node.col_offset], line[node.col_offset :]
-                after = re.sub(r"^from\s+", f"from {package}.", after, count=1)
-                lines[node.lineno - 1] = before + after
-        elif isinstance(node, ast.Import) and any(_top(one) in tops for one in node.names):
+    lines = text.encode().splitlines(keepends=True)
+    begins = [0, *accumulate(map(len, lines))]
+    made = bytearray(b"".join(lines))
+
+    def place(line: int, column: int) -> int:
+        return begins[line - 1] + column  # columns count bytes of UTF-8
+
+    for node in sorted(_imports(tree), key=lambda one: (one.lineno, one.col_offset), reverse=True):
+        start = place(node.lineno, node.col_offset)
+        if isinstance(node, ast.ImportFrom):
+            if node.level or (node.module or "").partition(".")[0] not in tops:
+                continue
+            head = _FROM.match(made, start)
+            made[start : head.end() if head else start] = f"from {package}.".encode()
+        elif any(_top(one) in tops for one in node.names):
             said = ", ".join(_alias(one, module, tops, package) for one in node.names)
-            lines[node.lineno - 1] = f"{' ' * node.col_offset}import {said}\n"
-            for number in range(node.lineno, node.end_lineno or node.lineno):
-                lines[number] = "\n"
-    return "".join(lines)
+            end = place(node.end_lineno or node.lineno, node.end_col_offset or 0)
+            made[start:end] = f"import {said}".encode()
+    return bytes(made)
+
+
+def _imports(tree: ast.Module) -> list[ast.Import | ast.ImportFrom]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
 def _top(alias: ast.alias) -> str:

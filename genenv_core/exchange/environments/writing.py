@@ -17,6 +17,7 @@ in a process of its own; how many rewards are equal stands in the README and in 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -68,14 +69,25 @@ class _Folder:
     code: CopiedCode
 
     @property
+    def options(self) -> JsonObject:
+        """Return the domain's options."""
+        return self.config["domain"].get("options") or {}
+
+    @property
+    def places(self) -> list[str]:
+        """Return the options that name a place on this machine, which others do not have."""
+        return [name for name, value in self.options.items() if _is_place(value)]
+
+    @property
     def about(self) -> JsonObject:
         """Return the content of `ABOUT`."""
-        domain = self.config["domain"]
         return {
-            "domain": domain["name"],
+            "domain": self.config["domain"]["name"],
             "module": self.module,
             "attribute": self.attribute,
-            "options": domain.get("options") or {},
+            "options": {
+                name: value for name, value in self.options.items() if name not in self.places
+            },
             "max_turns": self.config["rollout"]["max_turns"],
             "max_errors": self.config["tools"]["max_errors"],
             "run_id": self.run,
@@ -118,6 +130,10 @@ def export_environment(
         (scratch / STATEMENT).write_bytes(readable_json(statement))
         size = size_of(scratch)
     return Exported(folder, len(lines), size, _found(replayed))
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, str) and os.path.isabs(value) and os.path.exists(value)
 
 
 def _config(con: duckdb.DuckDBPyConnection, run: str) -> JsonObject:
@@ -286,6 +302,7 @@ def _readme(planned: _Folder, lines: list[JsonObject], replayed: Replayed) -> st
     solved = sum(one["successes"] for each in measured for one in each)
     share = f", {solved / attempts:.3f} of them successes" if attempts else ""
     unsound = sum(line["passport"]["certificate"]["sound"] is False for line in lines)
+    left_out = ", ".join(planned.places) or "none"
     how = {
         "openenv": "pip install . && server --port 8000",
         "verifiers": f"pip install . && vf-validate {planned.package} --runtime.type subprocess",
@@ -309,6 +326,7 @@ answers and judges them lies beside them and needs no genenv.
 | stored attempts scored again by this folder | {replayed.compared} |
 | of them with another reward than in the run | {replayed.different} |
 | most turns of an attempt | {planned.about["max_turns"]} |
+| options left out, which name a place on the machine of the run | {left_out} |
 
 Each line of `{planned.package}/{TASKS}` is a task with its passport: how often which checkpoint
 solved it (`measured`, with Wilson's 95 % interval), what its certificate says, where it comes from
