@@ -69,11 +69,13 @@ def test_a_model_directory_without_a_tokenizer(tmp_path: Path):
     refused(done, 2, "models.agent model", "no tokenizer", "save_pretrained")
 
 
+@pytest.mark.slow
 def test_a_root_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("")
     refused(genenv("run", "tiny", "--root", "file/root", cwd=tmp_path), 1, "file/root", "--root")
 
 
+@pytest.mark.slow
 def test_help_and_unknown_commands(tmp_path: Path):
     assert genenv("--help", cwd=tmp_path).returncode == 0
     assert genenv("frobnicate", cwd=tmp_path).returncode == 2

@@ -97,6 +97,7 @@ def test_arms_are_played_once_and_judged_by_what_they_spent(
     'entry.status == "hit" and noted.keys(entry.epoch).get(entry.stage) == entry.key',
     'entry.status == "hit"',
 )  # fmt: skip
+@pytest.mark.slow
 def test_stages_of_a_run_of_another_name_are_not_yet_a_played_run(
     api: None, tiny_root: Path
 ) -> None:

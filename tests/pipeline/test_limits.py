@@ -35,6 +35,7 @@ def limited(config: RunConfig, tokens: int) -> RunConfig:
     return config.model_copy(update={"limits": LimitsConfig(tokens=tokens)})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("api")
 def test_a_run_stops_at_a_limit_of_tokens_and_goes_on_with_a_higher_one(
     tiny_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def played(api, tiny_root: Path) -> RunConfig:
     return config
 
 
+@pytest.mark.slow
 def test_a_trace_is_shown_with_all_that_became_of_it(played: RunConfig, tmp_path: Path) -> None:
     row = sql(
         played,
@@ -75,6 +76,7 @@ def test_ids_of_groups_tasks_and_generations_name_their_attempts(played: RunConf
     assert look_up(store, heldout).groups == []
 
 
+@pytest.mark.slow
 def test_an_unknown_id_says_what_ids_look_like(played: RunConfig, tmp_path: Path) -> None:
     done = said("trace", "x'y", "--root", played.root, cwd=tmp_path)
     refused(done, 2, '"x\'y"', "g000001-", "t000001-", "genenv sql")

@@ -61,6 +61,7 @@ def test_what_does_not_fit_trains_adapters_and_then_fewer_rows(
     assert (found.lora, found.micro) == (lora, micro)
 
 
+@pytest.mark.slow
 def test_a_measurement_without_enough_time_is_reported() -> None:
     now = time.monotonic()
     assert gpu._measured(plan(), now + 5) == "not measured: the time of --minutes was over"

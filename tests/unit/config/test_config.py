@@ -150,7 +150,7 @@ def test_a_preset_of_a_benchmark_is_the_papers_on_its_domain(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some(sorted(set(BENCHMARKS) - {"paper-alfworld"}), ("paper-bamboogle", "paper-bfcl"))
+    "name", some(sorted(set(BENCHMARKS) - {"paper-alfworld"}), ("paper-bamboogle",))
 )
 def test_a_preset_of_a_benchmark_can_work(name: str) -> None:
     """There are enough tasks, and their right answers fit with two letters to a token."""

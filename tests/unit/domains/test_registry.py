@@ -21,6 +21,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from tasks import score
 from tasks.stage.key import chosen_modules, domain_of, parts_of
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
 
@@ -115,7 +116,10 @@ def test_a_file_of_a_package_is_imported_as_its_module(write: Write, tmp_path: P
         before = after
 
 
-@pytest.mark.parametrize("name", ["loose.py:Units", "loose/inner.py:Units", "loose.inner:Units"])
+LOOSE = ("loose.py:Units", "loose/inner.py:Units", "loose.inner:Units")
+
+
+@pytest.mark.parametrize("name", some(LOOSE, LOOSE[-1:]))
 def test_folders_without_a_package_file_count(write: Write, tmp_path: Path, name: str) -> None:
     write("loose.py", DOMAIN.format(judging="rules.judging"))
     write("loose/inner.py", DOMAIN.format(judging="rules.judging"))

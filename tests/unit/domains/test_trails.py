@@ -247,6 +247,7 @@ print(trails.base_tasks(1, 40), trails.heldout_tasks(1, 40), trails.agent_exampl
 """
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_tasks_and_cards() -> None:
     def printed(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from genenv_core.engines.transformers.kv_cache import supports_padding
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_engine import (
     PARAMS,
@@ -67,7 +68,7 @@ SMALL_MODELS: dict[str, Callable[[], torch.nn.Module]] = {
 @mutation(
     "dynamic angles are padded", KV_CACHE, '"default", "linear",', '"default", "dynamic", "linear",'
 )
-@pytest.mark.parametrize("name", SMALL_MODELS)
+@pytest.mark.parametrize("name", some(SMALL_MODELS, ("llama_dynamic_rope", "gpt2")))
 def test_other_architectures(name: str) -> None:
     torch.manual_seed(0)
     model = SMALL_MODELS[name]().eval()

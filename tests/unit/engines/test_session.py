@@ -61,6 +61,7 @@ def drained(session: Session) -> dict[int, Completion]:
     "(self._tokens, self._logprobs, self._uniforms):",
     "(self._tokens, self._logprobs):",
 )
+@pytest.mark.slow
 def test_requests_that_join_late_get_the_tokens_of_one_batch(model: torch.nn.Module) -> None:
     requests = requests_of(random_prompts(5, shortest=3, longest=60, seed=5), samples=3)
     nucleus = replace(PARAMS, temperature=0.7, top_p=0.9)
@@ -101,6 +102,7 @@ def test_rows_wait_where_there_is_no_room(model: torch.nn.Module) -> None:
     "        if stopped:\n",
     "        if not stopped:\n",
 )
+@pytest.mark.slow
 def test_of_a_longer_prompt_only_what_is_new_is_computed(model: torch.nn.Module) -> None:
     session = session_of(model)
     prompts = [tuple(p) for p in random_prompts(6, shortest=20, longest=40, seed=7)]

@@ -22,7 +22,9 @@ STEPS = 3
 BESIDE = ([0], [5, 6], [1, 2, 3], list(range(7, 12)), list(range(20, 33)), list(range(39, 20, -1)))
 
 
-@pytest.mark.parametrize(("width", "inner"), [(64, 160), (96, 224), (512, 1024)])
+@pytest.mark.parametrize(
+    ("width", "inner"), [(64, 160), (96, 224), pytest.param(512, 1024, marks=pytest.mark.slow)]
+)
 def test_no_bit_of_a_row_depends_on_the_rows_beside_it(width: int, inner: int) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

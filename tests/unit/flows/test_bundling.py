@@ -54,6 +54,7 @@ def a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
     return config
 
 
+@pytest.mark.slow
 def test_a_run_is_bundled_up_to_where_it_is(played: RunConfig) -> None:
     store = LocalStore(Path(played.root))
     merge_draws(store, "r", Draws(numbers={"rollout@1": 2, "rollout@7": 1}))

@@ -35,6 +35,7 @@ def test_the_page_is_on_the_runs_that_were_played(tmp_path: Path) -> None:
     "with open_tables(store, [run.run_id]) as connection:",
     "with open_tables(store, [one.run_id for one in runs]) as connection:",
 )  # fmt: skip
+@pytest.mark.slow
 def test_runs_are_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = read_comparison("tiny", {"arms": ["genenv", "random"], "seeds": [0, 1]})
     runs = planned_runs(comparison, str(tmp_path))

@@ -27,6 +27,7 @@ from genenv_core.errors import ConfigError, StorageError
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
 from tasks.tracking.client import create_database
+from tests.examples import some
 from tests.mutations import mutation
 from tests.pipeline.builders import tiny
 
@@ -156,7 +157,9 @@ ALL = {"httpx", "requests", "botocore", "urllib"}
     [{}, {"NO_PROXY": "10.0.0.5,.corp"}, {"no_proxy": "10.0.0.5, .corp"}, {"NO_PROXY": "*"}],
     ids=["none", "own-upper", "own-lower", "everything"],
 )
-@pytest.mark.parametrize("spelling", [str.lower, str.upper], ids=["lower", "upper"])
+@pytest.mark.parametrize(
+    "spelling", some([str.lower, str.upper], [str.lower]), ids=["lower", "upper"]
+)
 def test_servers_of_this_machine_are_asked_past_proxies(
     spelling, own: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

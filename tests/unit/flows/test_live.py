@@ -48,6 +48,7 @@ def closing(root: Path, capsys: pytest.CaptureFixture[str], *, quiet: bool = Fal
     "the last lines forget what is wrong", LIVE,
     "for one in outcome.recent if outcome else ():", "for one in ():",
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_last_lines_say_what_came_out_and_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_last_lines_say_what_came_out_and_what_is_wrong(
         assert f"  {command} --root {tmp_path}" in said
 
 
+@pytest.mark.slow
 def test_the_last_lines_hold_the_same_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_an_api_that_is_away_for_a_moment_costs_nothing(play: Callable[[Api], No
     assert not api.cancelled
 
 
+@pytest.mark.slow
 def test_an_api_that_stays_away_fails_the_run_by_name(play: Callable[[Api], None]) -> None:
     with pytest.raises(GenenvError, match=r"^run mine: the Prefect API has not answered for 1 s"):
         play(Api(AWAY))

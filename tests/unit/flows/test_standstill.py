@@ -97,6 +97,7 @@ with standstill.standstills_said(config):
     "nothing puts down which lines are at work", "flows/running/standstill.py",
     "faulthandler.dump_traceback_later(STILL_S, repeat=True, file=pipe)", "pass",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_match_that_lets_nothing_else_work_is_named_while_it_does(tmp_path: Path) -> None:
     """In a process of its own: faulthandler has one timer a process, which may be pytest's."""
     (tmp_path / "mine.py").write_text(SLOW)

@@ -179,6 +179,7 @@ def grandchild(log: Path) -> psutil.Process:
     return psutil.Process(next(int(word) for word in log.read_text().split() if word != "ready"))
 
 
+@pytest.mark.slow
 def test_a_stopped_child_takes_its_whole_family_along(tmp_path: Path):
     log = tmp_path / "log"
     code = FAMILY.format(grandchild=STUBBORN)

@@ -67,6 +67,7 @@ def play(domain: Any, engine: Any, max_tokens: int = 20, **bounds: int) -> Play:
     return Play(domain, engine, CHAT, limits, params, lambda task, sample, turn: sample)
 
 
+@pytest.mark.slow
 def test_it_is_the_share_of_attempts_that_say_just_this() -> None:
     engine = TransformersEngine(tiny_model(spread=3.0, eos_probability=0.5), threads=1)
     n = 3000

@@ -38,10 +38,10 @@ from tests.mutations import mutation
 SMALL = {"base": 20, "heldout": 10}
 PLACE = "countings.py:Countings"
 USER: Message = {"role": "user", "content": "say"}
-BUILT_IN: list[tuple[str, dict[str, Any]]] = [
+BUILT_IN: list[Any] = [
     ("arithmetic", {}),
-    ("desk", {}),
-    ("trails", {}),
+    pytest.param("desk", {}, marks=pytest.mark.slow),
+    pytest.param("trails", {}, marks=pytest.mark.slow),
     (PLACE, {"steps": 2}),
 ]
 
@@ -312,12 +312,13 @@ def doze(self: Any, text: str = "", *more: Any) -> Any:
     [
         ({"solution": doze}, "solution", " on task '"),
         ({"parse": lambda self, t: self.parse(t) if t else hang(None)}, "parse", " on ''"),
-        ({"heldout_tasks": hang}, "heldout_tasks", ""),
-        ({"solution": hang}, "solution", " on task '"),
-        (
+        pytest.param({"heldout_tasks": hang}, "heldout_tasks", "", marks=pytest.mark.slow),
+        pytest.param({"solution": hang}, "solution", " on task '", marks=pytest.mark.slow),
+        pytest.param(
             {"episode": lambda *a: SimpleNamespace(step=partial(hang, None))},
             "episode.step",
             " in turn 1 of task '",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -380,6 +381,7 @@ def test_a_domain_without_a_solution_has_to_end_its_attempts(
     assert fault.method == "episode.step" and "goes on" in fault.found
 
 
+@pytest.mark.slow
 def test_an_answer_that_changes_in_another_process_is_found(begun: Path) -> None:
     text = begun.read_text(encoding="utf-8")
     assert "take away {' take" in text

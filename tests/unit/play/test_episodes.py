@@ -115,6 +115,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("agent"), eos_probability=0.08)
 
 
+@pytest.mark.slow
 def test_order_of_answers_changes_no_bit(checkpoint: Path) -> None:
     chat = ChatFormat.load(checkpoint)
     tasks = [(f"t{i}", draft_of(1 + i % 5, prompt="abba " * (1 + i))) for i in range(8)]
@@ -236,6 +237,7 @@ def test_a_step_over_its_limit_is_an_observation_and_the_episode_goes_on() -> No
     "an attempt that cannot be repeated is", "genenv_core/play/answering.py",
     "step.attempt.stranded = answer.lost and not self._repeatable", "pass",
 )  # fmt: skip
+@pytest.mark.slow
 @pytest.mark.timeout(BOUND_S)
 def test_a_step_over_its_limit_ends_an_attempt_that_cannot_be_repeated() -> None:
     forever = threading.Event()
@@ -358,6 +360,7 @@ class SlowStart(EchoDomain):
         return super().episode(draft, seed)
 
 
+@pytest.mark.slow
 def test_episodes_are_opened_beside_each_other_and_within_the_limit() -> None:
     forever = threading.Event()
     domain = SlowStart(forever)

@@ -271,6 +271,7 @@ def test_max_turns_ends_an_episode() -> None:
     assert one.loss_mask[-1] == 1
 
 
+@pytest.mark.slow
 def test_max_length_is_never_exceeded() -> None:
     def script(call: int, request: SampleRequest) -> Completion:
         room = engine.calls[call][1].max_tokens

@@ -129,6 +129,7 @@ def test_a_count_has_three_digits() -> None:
     "a note comes before a failure", OUTCOME, 'SEVERITIES = ("failure", "warning", "note")',
     'SEVERITIES = ("note", "warning", "failure")',
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_record_of_a_run_is_what_the_views_say(tmp_path: Path) -> None:
     store = small_root(tmp_path / "root")
     found = outcome_of_run(store, "run-a")

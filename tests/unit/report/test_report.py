@@ -146,6 +146,7 @@ def test_a_report_of_one_run_has_all_charts(one: str) -> None:
     "the report draws intervals that hide each other", "genenv_core/report/charts.py",
     "enumerate(runs if len(runs) <= FEW else ())", "enumerate(runs)",
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_intervals_of_few_runs_are_those_of_the_page(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for name in "abcd":
@@ -169,6 +170,7 @@ def answer_chart(runs: list[RunReport]) -> Chart:
     return next(chart for chart in draw(runs) if chart.title == "Probability of the answer")
 
 
+@pytest.mark.slow
 def test_the_fidelity_is_a_headline_where_pi_env_plays_the_tools(tmp_path: Path, one: str) -> None:
     assert "fidelity of pi_env" in one and "0.88" in one  # 14 of 16, see test_views
     given = tables()
@@ -227,6 +229,7 @@ def test_numbers_are_rounded_for_the_page(value: float | None, text: str) -> Non
     assert number(value) == text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (apt-get install chromium)")
 def test_a_browser_draws_it_and_runs_nothing(tmp_path: Path, one: str) -> None:
     path, shot = tmp_path / "report.html", tmp_path / "shot.png"

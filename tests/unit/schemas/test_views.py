@@ -40,6 +40,7 @@ from genenv_core.types import Flaw
 from schemas.questions import questions
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_tables import CONFIG, START, world
 
@@ -519,7 +520,7 @@ def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
     "what_if judges guesses as skill", "schemas/views/what_if.sql",
     "abs(j.skill - j.target) <= j.width", "abs(j.p_hat - j.target) <= j.width",
 )  # fmt: skip
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", some(Level, (Level.TASK,)))
 @pytest.mark.parametrize(
     ("alpha", "beta", "k_min", "lambda_", "chance"),
     [(0.5, 4.0, 0.25, 1.0, 0.0), (0.4, 2.0, 0.1, 3.0, 0.5), (0.75, 4.0, 0.5, 0.0, 0.25)],
@@ -1102,6 +1103,7 @@ def test_gains_of_each_measure_are_of_test_tasks_alone(tmp_path: Path) -> None:
     "a reused epoch counts as one at work", "schemas/views/outcomes.sql",
     "count(*) FILTER (WHERE seconds > 0)", "count(*)",
 )  # fmt: skip
+@pytest.mark.slow
 def test_an_epoch_that_was_reused_whole_is_none_at_work(tmp_path: Path) -> None:
     tables, sql = world(), "SELECT epochs, seconds, epochs_at_work FROM outcomes"
     # Two stages side by side end 5 s after the first begins, and an hour later one is reused.
@@ -1143,6 +1145,7 @@ def test_a_skipped_update_has_no_rows(tmp_path: Path) -> None:
     assert set(found.rows()) == {(0, None)}
 
 
+@pytest.mark.slow
 def test_evidence_has_a_row_an_epoch(tmp_path: Path) -> None:
     tables = evaluated(
         world(),

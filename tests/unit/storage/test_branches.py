@@ -87,6 +87,7 @@ def noted(store: LocalStore) -> Branch:
     "if noted is not None and point in (None, noted.point):",
     "if noted is not None and point is None:",
 )  # fmt: skip
+@pytest.mark.slow
 def test_it_is_noted_once_and_the_other_run_may_go_on(store: LocalStore) -> None:
     branch = noted(store)
     log = RunLog(store, "run-a")
@@ -193,6 +194,7 @@ def test_gc_and_a_copy_keep_what_it_names_without_the_other_run(
     assert (verify(target).damaged, verify(target).unknown) == ([], [])
 
 
+@pytest.mark.slow
 def test_the_table_of_runs_says_where_a_run_branches_off(store: LocalStore) -> None:
     noted(store)
     RunLog(store, "run-b").open(RunLog(store, "run-a").info().config, START)

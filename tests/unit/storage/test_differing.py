@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
@@ -97,6 +98,7 @@ def test_a_lost_manifest_is_said(tmp_path: Path) -> None:
     assert found.first is not None and found.first.reasons == (GONE,)
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_last_shared_epoch(tmp_path: Path) -> None:
     store = small_root(tmp_path, "run-a", epochs=2)
     small_root(tmp_path, "run-b", epochs=1)

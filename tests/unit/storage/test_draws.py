@@ -89,6 +89,7 @@ def test_a_set_is_drawn_where_it_is_made() -> None:
     "gc takes the outputs of an earlier draw", "genenv_core/storage/upkeep/gc.py",
     "_outputs(runs) | unfinished | earlier)", "_outputs(runs) | unfinished)",
 )  # fmt: skip
+@pytest.mark.slow
 def test_gc_and_a_copy_keep_the_earlier_outputs(store: LocalStore, tmp_path: Path) -> None:
     force_draw(store, "run-a", "generate_tasks", 2)
     write_epoch(store, "run-a", 2, variant=1)

@@ -176,6 +176,7 @@ def test_weights_that_were_computed_again_are_there(store: LocalStore) -> None:
     assert 2 in with_weights(store)["agent"]
 
 
+@pytest.mark.slow
 def test_latest_weights_stay_however_old(tmp_path: Path) -> None:
     """The next epoch starts from the last published weights, not from the newest ones."""
     store = LocalStore(tmp_path)
@@ -332,6 +333,7 @@ def test_a_live_lease_protects_what_was_written_since_it_began(store: LocalStore
     assert Artifacts(store).find("grpo_update", "e" * 64) == manifest
 
 
+@pytest.mark.slow
 def test_a_dropped_run_takes_what_no_other_run_names(store: LocalStore) -> None:
     open_run(store, "run-b", EPOCHS)
     for epoch in range(EPOCHS + 1):
@@ -362,6 +364,7 @@ def test_an_output_that_a_run_replaces_is_young_again(store: LocalStore) -> None
     assert counts(gc(store, keep=EPOCHS)) == {"manifests": 1, "parts": len(EPOCH_STAGES["score"])}
 
 
+@pytest.mark.slow
 def test_merged_files_stay_until_they_are_merged_further(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +476,7 @@ def test_damage_stops_it_or_is_healed(store: LocalStore, path: str) -> None:
     assert files(store) == before
 
 
+@pytest.mark.slow
 def test_gc_and_its_dry_run_on_the_command_line(store: LocalStore) -> None:
     def said(*arguments: str) -> str:
         done = CliRunner().invoke(app, [*arguments, "--root", str(store.root)])

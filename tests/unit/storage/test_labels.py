@@ -85,6 +85,7 @@ def test_a_tag_that_is_not_there_cannot_be_removed(tmp_path: Path) -> None:
         change_labels(store, "r", change_of(remove=["gone"]))
 
 
+@pytest.mark.slow
 def test_labels_are_in_sql_and_on_the_command_line(tmp_path: Path) -> None:
     store = small_root(tmp_path)
     before = RunLog(store, "run-a").keys(1)
@@ -116,6 +117,7 @@ def test_every_filter_must_hold() -> None:
     assert not Filter(finished=True).fits(measured | {"headline": None})
 
 
+@pytest.mark.slow
 def test_a_run_is_one_line_where_no_terminal_reads_it(tmp_path: Path) -> None:
     small_root(tmp_path)
     note = "what people say of a run may be longer than a line of a terminal; " * 3
@@ -130,6 +132,7 @@ def test_an_arm_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         genenv("runs", "--arm", "genev", root=tmp_path)
 
 
+@pytest.mark.slow
 def test_labels_go_along_with_a_copy_and_those_of_the_copy_stay(tmp_path: Path) -> None:
     store, target = small_root(tmp_path / "a"), LocalStore(tmp_path / "b")
     change_labels(store, "run-a", change_of(["one"], note="from a", pinned=True))
@@ -159,6 +162,7 @@ def test_a_damaged_record_is_found_and_written_anew(tmp_path: Path) -> None:
     "gc takes the weights of a pinned run", "genenv_core/storage/upkeep/gc.py",
     "kept |= _outputs({run: keys}) if run in pinned else set()", "pass",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_pinned_run_keeps_its_weights_and_cannot_be_dropped(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with without_fsync():

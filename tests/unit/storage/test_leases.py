@@ -150,6 +150,7 @@ def go_on(folder: Path) -> None:
     (folder / "go on").touch()
 
 
+@pytest.mark.slow
 def test_processes_compute_once(store: LocalStore, tmp_path: Path) -> None:
     workers = [worker(store, tmp_path) for _ in range(4)]
     for started in workers:
@@ -201,6 +202,7 @@ def test_a_silent_holder_elsewhere_is_followed_after_the_time_to_live(
     assert module.TTL_S < clock.now <= module.TTL_S + 2 * module.POLL_S
 
 
+@pytest.mark.slow
 def test_a_stopped_holder_is_followed_and_may_still_finish(
     store: LocalStore, tmp_path: Path
 ) -> None:
@@ -251,6 +253,7 @@ def test_a_beating_holder_is_waited_for(
     assert holder.communicate(timeout=BOUND_S) and holder.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_jumping_wall_clock_changes_nothing(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +273,7 @@ class Stop(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_a_waiter_is_notified_once_and_can_be_stopped(store: LocalStore) -> None:
     store.create(PATH, ELSEWHERE.to_bytes())
     named: list[str] = []

@@ -266,6 +266,7 @@ def test_a_root_that_goes_away_is_said_once_and_left_out(
     "gc leaves the note of weights elsewhere", "genenv_core/storage/upkeep/gc.py",
     "self._store.delete(paths.foreign(*output))", "pass",
 )  # fmt: skip
+@pytest.mark.slow
 def test_gc_keeps_what_was_taken_and_a_note_goes_with_its_stage(tmp_path: Path) -> None:
     team = LocalStore(tmp_path / "team")
     write_epoch(team, "theirs", 0, weights=True)

@@ -138,6 +138,7 @@ def test_a_whole_store_is_whole(store: LocalStore) -> None:
 
 
 @mutation("a changed part is sound", VERIFY, "if found not in (name, None):", "if found == '':")
+@pytest.mark.slow
 def test_a_hundred_random_flips_are_all_found_and_named(store: LocalStore) -> None:
     rng = random.Random(3)
     listed = files(store)

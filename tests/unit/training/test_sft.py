@@ -23,6 +23,7 @@ from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.requests import SftRequest, TrainerCheckpoints, run_update
 from genenv_core.training.sft import trainer as sft
 from genenv_core.types import Policy
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     load,
@@ -137,7 +138,7 @@ WAYS = {"whole": TrainingConfig(), "lora": TrainingConfig(lora=LoraConfig(rank=2
     "each round of a warm start begins without Adam's moments", SHARDS,
     "value = tensors.get(f\"{moment}/{name}\")", "value = None", by="[whole]",
 )  # fmt: skip
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", some(WAYS, ("whole",)))
 def test_rounds_are_one_optimization(tmp_path: Path, policy: Path, way: str) -> None:
     rows = random_rows(8, seed=6)
     values: dict[str, Any] = {"batch_rows": 2, "training": WAYS[way], "learning_rate": 1e-2}
@@ -159,6 +160,7 @@ def test_rounds_are_one_optimization(tmp_path: Path, policy: Path, way: str) -> 
     "a round continues from a checkpoint of one that followed another", REQUESTS,
     "*([self.follows] if self.follows else [])", "",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_round_that_was_stopped_continues_where_it_was(tmp_path: Path, policy: Path) -> None:
     kept = TrainerCheckpoints(folder=tmp_path / "kept", seconds=1e6)
     rows = random_rows(8, seed=6)

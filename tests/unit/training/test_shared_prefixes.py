@@ -30,6 +30,7 @@ from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.requests import TrainerCheckpoints, run_update
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
@@ -156,7 +157,7 @@ GRPO: dict[str, dict[str, Any]] = {
     "shared rows of GRPO are scored at temperature 1", COMPLETIONS,
     "(completion_logits(model, batch) / temperature)", "completion_logits(model, batch)",
 )  # fmt: skip
-@pytest.mark.parametrize("case", GRPO)
+@pytest.mark.parametrize("case", some(GRPO, ("plain",)))
 def test_grpo_has_the_loss_and_the_gradient_of_padded_rows(
     tmp_path: Path, policy: Path, gradients: list[Gradient], case: str
 ) -> None:
@@ -238,6 +239,7 @@ def test_rows_with_a_common_beginning_come_together(tmp_path: Path, policy: Path
     assert tokens == prompts + answers + looked(policy)
 
 
+@pytest.mark.slow
 def test_bits_stay_with_gradient_checkpointing_and_after_an_interruption(
     tmp_path: Path, policy: Path
 ) -> None:

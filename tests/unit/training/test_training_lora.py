@@ -105,6 +105,7 @@ def test_an_update_adds_an_adapter_to_files_that_stay_as_they_are(
     assert torch.allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_next_update_trains_the_same_adapter_and_its_kl_starts_at_zero(
     tmp_path: Path, policy: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_the_next_update_trains_the_same_adapter_and_its_kl_starts_at_zero(
     assert run_update(longer).metrics["kl"] > 1e-6
 
 
+@pytest.mark.slow
 def test_merged_on_request_it_is_one_model_of_the_same_function(
     tmp_path: Path, policy: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_merged_on_request_it_is_one_model_of_the_same_function(
     assert run_update(after).metrics["kl"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
     "genenv_core/training/grpo/trainer.py", "adapter_name=None if self._to_bootstrap",
     'adapter_name="default" if self._to_bootstrap',
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +197,7 @@ def test_the_kl_of_pi_agent_to_the_first_one_is_along_its_adapter(
     "merged adapters stay in what is disabled", "genenv_core/training/policies/reference.py",
     "if not merging and same_base(policy.source, initial):", "if True:",
 )  # fmt: skip
+@pytest.mark.slow
 def test_merged_weights_are_no_longer_those_of_the_first_one(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +213,7 @@ def test_merged_weights_are_no_longer_those_of_the_first_one(
     assert run_update(whole).metrics["kl"] == pytest.approx(pulled.metrics["kl"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_first_one_may_have_an_adapter_of_its_own(tmp_path: Path, policy: Path) -> None:
     given = grpo(tmp_path, policy, "given", training())
     run_update(given)
@@ -217,6 +223,7 @@ def test_the_first_one_may_have_an_adapter_of_its_own(tmp_path: Path, policy: Pa
         assert run_update(update).metrics["kl"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_trainer_checkpoints_hold_the_adapter_alone_and_are_continued(
     tmp_path: Path, policy: Path
 ) -> None:
@@ -244,6 +251,7 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path: Path, policy: Path) -> N
         load_model(first.output, dtype=torch.float32)
 
 
+@pytest.mark.slow
 def test_training_all_weights_from_an_adapter_starts_from_the_sum(
     tmp_path: Path, policy: Path
 ) -> None:

@@ -253,6 +253,7 @@ def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(
         fitted(request, needed.total(1) / 2)
 
 
+@pytest.mark.slow
 def test_the_limit_holds_in_an_update_and_bits_depend_on_nothing_else(
     tmp_path: Path,
 ) -> None:

@@ -21,6 +21,7 @@ from genenv_core.training.loop import checkpoints
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
 from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import UpdateResult
+from tests.examples import some
 from tests.unit.training.builders_training import tiny_checkpoint
 from tests.unit.training.test_training_resume import (
     STATE_FILE,
@@ -34,6 +35,8 @@ from tests.unit.training.test_training_resume import (
     weights_sha256,
 )
 from tests.waiting import BOUND_S
+
+SEALED = (STATE_FILE, "trainer_state.json", "update.json")
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,7 @@ def test_a_process_that_was_stopped_and_the_one_that_took_over_end_on_the_same_b
     assert_same(case, results[0], resumed_at=0)
 
 
+@pytest.mark.slow
 def test_without_the_folder_an_update_warns_and_makes_no_checkpoint(
     tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,7 +131,7 @@ def test_a_waiting_process_continues_from_the_checkpoint_of_the_one_that_ended(
     thread.join()
 
 
-@pytest.mark.parametrize("name", [STATE_FILE, "trainer_state.json", "update.json"])
+@pytest.mark.parametrize("name", some(SEALED, SEALED[-1:]))
 def test_a_checkpoint_that_was_sealed_incomplete_is_ignored_aloud(
     tmp_path: Path, case: Case, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:

@@ -68,6 +68,7 @@ def seen(_: object) -> dict[str, str]:
 
 
 @mutation("a worker keeps the environment of its parent", WORKERS, "    os.environ.clear()\n", "")
+@pytest.mark.slow
 def test_a_worker_has_the_environment_that_genenv_makes(
     trainer: WorkerTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from genenv_core.training.warm_start.models import (
 )
 from genenv_core.training.warm_start.request import RECENT, note_step, noted_steps
 from genenv_core.types import Message, Policy
+from tests.examples import some
 from tests.mutations import mutation
 
 MODELS = "genenv_core/training/warm_start/models.py"
@@ -100,7 +101,7 @@ def test_rendering_of_a_transcript_starts_with_its_beginning() -> None:
     assert answer[-1] == tokenizer.eos_token_id and answer.count(tokenizer.eos_token_id) == 1
 
 
-@pytest.mark.parametrize("policy", ["agent", "env"])
+@pytest.mark.parametrize("policy", some(("agent", "env"), ("env",)))
 def test_warm_start_writes_a_complete_checkpoint(tmp_path: Path, policy: Policy) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     steps = tmp_path / "steps"
@@ -146,6 +147,7 @@ def test_noted_steps_are_counted_and_their_last_losses_averaged(tmp_path: Path) 
 
 
 @mutation("a tiny model begins anywhere", MODELS, "        torch.manual_seed(seed)\n", "")
+@pytest.mark.slow
 def test_warm_start_is_bit_for_bit_repeatable_and_follows_the_seed(tmp_path: Path) -> None:
     first = warm_start(_request(tmp_path / "a", agent_steps=5))
     torch.rand(3)  # the process's own generator must not matter
@@ -159,6 +161,7 @@ def test_warm_start_is_bit_for_bit_repeatable_and_follows_the_seed(tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 def test_more_steps_lower_the_loss(tmp_path: Path) -> None:
     short = warm_start(_request(tmp_path / "a", "env", env_steps=5))
     longer = warm_start(_request(tmp_path / "b", "env", env_steps=40))

@@ -105,7 +105,7 @@ def test_the_map_by_similarity_leaves_out_what_has_none():
     assert not _map(panel(rows), None, "difficulty", settings)["unplaced"]
 
 
-@pytest.mark.parametrize("most", [tasks.POINTS, 1])
+@pytest.mark.parametrize("most", [pytest.param(tasks.POINTS, marks=pytest.mark.slow), 1])
 def test_each_column_of_the_map_has_its_words(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, most: int
 ):
@@ -165,6 +165,7 @@ def test_the_whole_map_is_on_a_phone():
     'when = "" if epoch is None else f" AND epoch = {epoch}"\n    return (',
     'when = ""\n    return (',
 )  # fmt: skip
+@pytest.mark.slow
 def test_the_map_of_what_trained_the_agent_leads_to_the_base_tasks(client: TestClient):
     assert "have no place here" not in client.get("/runs/run-a/tasks").text
     for epoch, attempts in ((1, 4), (2, 8)):  # the second update used those of the first again
@@ -190,6 +191,7 @@ def test_the_map_says_what_a_circle_is(client: TestClient, monkeypatch: pytest.M
     "{% if map.marks %}",
     "{% if true %}",
 )
+@pytest.mark.slow
 def test_an_empty_map_says_why(client: TestClient, tmp_path: Path, monkeypatch):
     text = client.get("/runs/run-a/tasks?q=zork").text
     assert "<svg viewBox" not in text and "no task fits the choice" in text
@@ -213,6 +215,7 @@ def test_an_empty_map_says_why(client: TestClient, tmp_path: Path, monkeypatch):
     "a column that changes is left out", TASKS,
     "for row in points}) == 1", "for row in points}) > 0",
 )  # fmt: skip
+@pytest.mark.slow
 def test_what_never_changes_is_said_once(client: TestClient, tmp_path: Path, monkeypatch):
     text = client.get("/runs/run-a/tasks").text
     (listed,) = (one for one in tables(text) if one.name == "tasks")

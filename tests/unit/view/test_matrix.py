@@ -56,9 +56,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("way", "asked"),
     [
-        (
+        pytest.param(
             "rejections",
             "SELECT kept_from, rejection AS reason, epoch, rejections AS rows FROM rejections",
+            marks=pytest.mark.slow,
         ),
         ("suspects", "SELECT '', reason, epoch, count(*) AS rows FROM suspects GROUP BY ALL"),
     ],
@@ -128,6 +129,7 @@ def _rows(text: str) -> list[list[str]]:
     '<td class="n soft">0</td>{% endif %}{% endfor %}</tr>\n{% endfor %}',
     "<td></td>{% endif %}{% endfor %}</tr>\n{% endfor %}",
 )  # fmt: skip
+@pytest.mark.slow
 def test_nothing_is_a_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def once(table: str, epoch: int) -> pl.DataFrame:
         frame = rows_of(table, epoch)
@@ -151,6 +153,7 @@ def test_nothing_is_a_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     "columns that no row fills are listed", "flows/view/pages/__init__.py",
     "if name in known])", "])",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_task_with_the_words_of_an_earlier_one_stands_beside_it(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

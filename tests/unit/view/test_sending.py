@@ -140,6 +140,7 @@ def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
     "every page is one that renews itself", "flows/view/app.py",
     'values["renewing"] = RENEWING in request.headers', 'values["renewing"] = True',
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_page_that_renews_itself_gets_the_parts_that_it_replaces(tmp_path: Path):
     script = (TEMPLATES.parent / "static" / "live.js").read_text(encoding="utf-8")
     assert f'"{RENEWING}": ' in script

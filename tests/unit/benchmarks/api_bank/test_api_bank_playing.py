@@ -35,6 +35,7 @@ from genenv_core.benchmarks.api_bank.training import ApiBankDomain
 from genenv_core.benchmarks.protocol import NamesGold
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.types import Call, JsonObject, Said, TaskDraft
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.benchmarks.api_bank import api_bank_cases as cases
 from tests.unit.benchmarks.data import deep, official
@@ -77,6 +78,7 @@ def as_said(gold: Any) -> str:
     return call(gold.tool.name, **gold.arguments) if isinstance(gold, RecordedCall) else gold
 
 
+@pytest.mark.slow
 def test_gold_that_is_played_gets_the_verdict_of_gold(domain: ApiBankDomain) -> None:
     suite, missing = suite_of(domain), 0
     drafts = domain.items()
@@ -253,7 +255,7 @@ def test_what_the_searcher_finds_is_known_afterwards() -> None:
 TEMPLATES = ("qwen2_5", "qwen3", "llama3_1")
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", some(TEMPLATES, TEMPLATES[:1]))
 def test_templates_write_the_dialogue_out(domain: ApiBankDomain, name: str) -> None:
     spec = importlib.util.find_spec("trl")
     assert spec and spec.submodule_search_locations
@@ -294,6 +296,7 @@ def rendered(template: str, messages: Any, tools: Any) -> str:
     )
 
 
+@pytest.mark.slow
 def test_no_turn_raises_or_succeeds(domain: ApiBankDomain) -> None:
     for item in (f"lv1/{AGENDA}#0", f"lv1/{AGENDA}#1", "lv3/0.0", "lv3/0.response"):
         one = draft(domain, item)

@@ -120,7 +120,7 @@ def read(domain: ApiBankDomain, value: Any) -> TaskDraft:
     "genenv_core/benchmarks/api_bank/training/requests.py",
     "if isinstance(draft, TaskDraft) and self._fits(draft):", "if isinstance(draft, TaskDraft):",
 )  # fmt: skip
-@pytest.mark.parametrize("seed", some((1, 2, 3), (2, 3)))
+@pytest.mark.parametrize("seed", some((1, 2, 3), (2,)))
 def test_every_drawn_request_is_sound(seed: int) -> None:
     domain = of_official(official("apibank"))
     drafts = [*domain.base_tasks(seed, 200), *domain.heldout_tasks(seed, 40)]

@@ -102,6 +102,7 @@ def test_a_question_is_put_as_it_is(domain: BamboogleDomain) -> None:
     assert draft.ground_truth == "" and "Titan" not in str(draft.spec)
 
 
+@pytest.mark.slow
 def test_no_turn_raises_or_succeeds(domain: BamboogleDomain) -> None:
     draft = domain.items()[0]
     for turn in hostile("search"):

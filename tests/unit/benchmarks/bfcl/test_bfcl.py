@@ -183,6 +183,7 @@ def test_all_gold_answers_are_right_but_the_unsatisfiable_ones() -> None:
     assert (sizes["simple_python"], sizes["irrelevance"], sizes["live_simple"]) == (400, 240, 258)
 
 
+@pytest.mark.slow
 def test_every_gold_answer_needs_its_calls_and_its_parameters() -> None:
     found = BENCHMARK.load(official("bfcl"))
     assert isinstance(found, Bfcl)

@@ -682,6 +682,7 @@ def test_gold_played_in_one_turn_is_right_for_every_item() -> None:
     assert check_gold(found, drafts) == 2154
 
 
+@pytest.mark.slow
 def test_gold_played_in_turns_is_right_for_every_item() -> None:
     absent = backends()
     if isinstance(absent, Absent):

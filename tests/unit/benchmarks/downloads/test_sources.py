@@ -131,6 +131,7 @@ def api_bank_mirror(mirror: Path, data: Path) -> None:
     put_commit(mirror, files, docs.repo, docs.commit)
 
 
+@pytest.mark.slow
 def test_a_mirror_of_api_bank_gives_the_same_data(tmp_path: Path) -> None:
     data, mirror = official("apibank"), tmp_path / "mirror"
     api_bank_mirror(mirror, data)

@@ -94,7 +94,11 @@ def test_it_plays_without_a_fault(any_server: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "program"), [(True, '{"index":3,"split":"train"}'), (False, '{"seed":3}')]
+    ("tasks", "program"),
+    [
+        pytest.param(True, '{"index":3,"split":"train"}', marks=pytest.mark.slow),
+        (False, '{"seed":3}'),
+    ],
 )
 def test_without_a_schema_its_tasks_are_the_servers_own(tasks: bool, program: str) -> None:
     with serving(tasks=tasks) as server:

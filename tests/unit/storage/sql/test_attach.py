@@ -153,6 +153,7 @@ def test_a_file_that_is_gone_is_an_error_and_no_wrong_row(root: Path, tmp_path: 
     "a file of views replaces somebody's own database", "genenv_core/storage/sql/attach.py",
     "if found != (_MARK,):", "if False:",
 )  # fmt: skip
+@pytest.mark.slow
 def test_it_replaces_only_what_it_wrote(root: Path, tmp_path: Path) -> None:
     path, text, other = (tmp_path / name for name in ("pools.duckdb", "notes", "mine.duckdb"))
     text.write_text("mine")
@@ -185,6 +186,7 @@ def test_it_replaces_only_what_it_wrote(root: Path, tmp_path: Path) -> None:
     assert names == {"it's a root", "pools.duckdb", "notes", "mine.duckdb"}
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_alone(root: Path, tmp_path: Path) -> None:
     command = ["sql", "--root", str(root), "--attach-file", str(tmp_path / "pools.duckdb")]
     done = CliRunner().invoke(app, command)
@@ -195,6 +197,7 @@ def test_the_command_writes_it_alone(root: Path, tmp_path: Path) -> None:
     assert refused.exit_code != 0
 
 
+@pytest.mark.slow
 def test_the_catalog_describes_every_column_and_relation(root: Path) -> None:
     sql = "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
     with pools.connect(root) as con:
@@ -211,8 +214,11 @@ def test_the_catalog_describes_every_column_and_relation(root: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "SELECT comment FROM duckdb_columns() "
-        "WHERE table_name = 'scores' AND column_name = 'reward'",
+        pytest.param(
+            "SELECT comment FROM duckdb_columns() "
+            "WHERE table_name = 'scores' AND column_name = 'reward'",
+            marks=pytest.mark.slow,
+        ),
         "SELECT COLUMN_COMMENT AS comment FROM information_schema.columns "
         "WHERE table_name = 'scores' AND column_name = 'reward'",
     ],

@@ -141,6 +141,7 @@ ADDED = {
     "files of an older version end all queries", "genenv_core/storage/sql/duck.py",
     "_made_of_older_files(con, setup.older.get(statement))", "False",
 )  # fmt: skip
+@pytest.mark.slow
 @pytest.mark.parametrize("table", some(ADDED, ("epochs",)))
 def test_a_root_from_before_a_column_was_added_is_read(table: str, tmp_path: Path) -> None:
     new = sample_frame(table)

@@ -25,6 +25,7 @@ from flows.cli.rows import cell, encode
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer, Limits
 from schemas.relations import describe
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
@@ -97,7 +98,7 @@ def test_files_are_written_outside_of_the_root_only(root: Path, tmp_path: Path) 
         sql.sql("FROM epochs", root=str(root), output=tmp_path / "no" / "x.csv")
 
 
-@pytest.mark.parametrize("name", ["x.xlsx", "x.csv.gz", "x.feather"])
+@pytest.mark.parametrize("name", some(("x.xlsx", "x.csv.gz", "x.feather"), ("x.feather",)))
 def test_a_file_of_another_format_is_refused(root: Path, tmp_path: Path, name: str) -> None:
     target = tmp_path / name
     with pytest.raises(QueryError, match="not one of the formats table, csv, json, parquet"):
@@ -150,6 +151,7 @@ def test_a_semicolon_ends_a_query(text: str, ends: bool) -> None:
     assert complete(text) is ends
 
 
+@pytest.mark.slow
 def test_the_prompt_answers_survives_errors_and_remembers(
     root: Path,
     tmp_path: Path,

@@ -679,6 +679,7 @@ def place(line: str, at: str) -> str:
     "a wrong name does not say where it is", "genenv_core/storage/sql/sandbox_child.py",
     "con.execute(sql)  # fails", "pass  # fails",
 )  # fmt: skip
+@pytest.mark.slow
 def test_wrong_names_are_said_with_the_line_and_a_caret(
     areas: dict[int, Area], tmp_path: Path
 ) -> None:

@@ -18,9 +18,12 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.sandbox import Limits, ask
 from genenv_core.storage.sql.session import SqlSession
 from genenv_core.storage.sql.sources import sources
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 from tests.waiting import until
+
+QUESTIONS = ("FROM runs", "FROM epochs ORDER BY epoch", "SELECT 1 AS a, 2 AS a")
 
 
 @pytest.fixture(name="found", scope="module")
@@ -38,7 +41,8 @@ def a_session(found) -> Iterator[SqlSession]:
 
 
 @pytest.mark.parametrize(
-    "sql", ["FROM runs", "FROM epochs ORDER BY epoch", "SELECT 1 AS a, 2 AS a"]
+    "sql",
+    some(QUESTIONS, QUESTIONS[:1]),
 )
 def test_it_gives_what_a_process_of_its_own_gives(sql: str, session: SqlSession, found):
     assert session.ask(sql).frame.equals(ask(found, sql).frame)
@@ -87,6 +91,7 @@ def test_threads_get_their_own_answers(session: SqlSession):
     "a query that takes too long is said to need memory", "genenv_core/storage/sql/session.py",
     "        if late.is_set():\n", "        if False:\n",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_query_that_takes_too_long_ends_it(found):
     made = SqlSession(found, Limits(timeout_s=0.5))
     with pytest.raises(QueryError, match="took more than"):
@@ -123,6 +128,7 @@ def test_one_that_ended_says_how_and_is_no_more_alive(found):
     made.close()
 
 
+@pytest.mark.slow
 def test_it_is_gone_when_it_is_closed_or_retired(found):
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     one, two = SqlSession(found), SqlSession(found)

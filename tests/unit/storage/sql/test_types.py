@@ -124,7 +124,7 @@ def test_every_type_of_duckdb_is_here(con: duckdb.DuckDBPyConnection) -> None:
     assert {kind for (kind,) in found} - known == {"ARRAY", "LIST", "MAP", "STRUCT"}  # the shapes
 
 
-@pytest.mark.parametrize("shape", some(SHAPES, ("plain", "struct", "deep")))
+@pytest.mark.parametrize("shape", some(SHAPES, ("plain", "deep")))
 @pytest.mark.parametrize("kind", [*VALUES, *WRITTEN])
 def test_every_value_is_shown_and_comes_back(
     con: duckdb.DuckDBPyConnection,
@@ -240,6 +240,7 @@ def test_sums_are_integers_and_large_ones_keep_their_digits(
     assert query(con, f"SELECT '{'9' * 38}'::HUGEINT AS h")["h"].dtype == pl.Decimal(38, 0)
 
 
+@pytest.mark.slow
 def test_the_process_of_queries_hands_every_type_over(root: Path) -> None:
     columns = ", ".join(
         f"[CAST('{values[-1]}' AS {kind})] AS \"{kind.lower()[:3]}\", "
@@ -257,7 +258,7 @@ def test_the_process_of_queries_hands_every_type_over(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("seconds", [float("inf"), 1e30, 2e6, 2e6 - 1])
+@pytest.mark.parametrize("seconds", some((float("inf"), 1e30, 2e6, 2e6 - 1), (float("inf"),)))
 def test_a_query_may_take_for_ever(seconds: float, root: Path) -> None:
     assert pools.frame(root, "SELECT 1 AS a", timeout_s=seconds)["a"].to_list() == [1]
 

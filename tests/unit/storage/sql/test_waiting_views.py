@@ -16,6 +16,7 @@ from genenv_core.storage.sql.duck import Setup, build, build_named, start
 from genenv_core.storage.sql.sandbox import ask
 from genenv_core.storage.sql.sources import sources
 from schemas.relations import VIEW_NAMES, views
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
@@ -47,7 +48,10 @@ def test_a_question_has_the_views_that_it_names_and_what_they_read() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("view", [view.name for view in views() if not view.parameters])
+VIEWS = [view.name for view in views() if not view.parameters]
+
+
+@pytest.mark.parametrize("view", some(VIEWS, VIEWS[::3]))
 def test_every_view_can_be_asked_for_alone(view: str) -> None:
     assert view in created(f"FROM {view}")
 
@@ -65,6 +69,7 @@ def test_a_question_about_the_catalog_sees_all_views() -> None:
     "an error about a name knows few names", CHILD,
     "if not self.waiting:\n                raise", "if True:\n                raise",
 )  # fmt: skip
+@pytest.mark.slow
 def test_an_unknown_name_is_held_against_all_views(tmp_path: Path) -> None:
     found = sources(small_root(tmp_path))
     with pytest.raises(QueryError, match="did you mean evidence"):
