@@ -25,6 +25,8 @@ from genenv_core.storage.store.opening import open_store
 from tests.pipeline.builders import computed, manifests, sql, states, tiny
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 POINT = BranchPoint(run_id="trunk", epoch=1)
 LAST = "gates.max_validation_drop=0.9"
 """A setting that the last stage of an epoch reads and no other one."""

@@ -17,6 +17,8 @@ from genenv_core.storage.records.draws import read_draws
 from genenv_core.storage.store.opening import open_store
 from tests.pipeline.builders import manifests, run, tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("api")
 def test_a_stage_is_drawn_anew_and_a_cut_off_run_goes_on_with_it(tiny_root: Path) -> None:

@@ -31,6 +31,8 @@ from tasks.stage.shards import Shards
 from tests.pipeline.builders import manifests, run, tiny
 from tests.waiting import BOUND_S
 
+pytestmark = pytest.mark.slow
+
 
 class Stopped:
     """A rollout stage whose holder sends no heartbeat, and a second process that takes over."""

@@ -22,6 +22,8 @@ from genenv_core.domains.trails.wording import NO_CARD, TOOL
 from genenv_core.errors import DomainError
 from tests.pipeline.builders import manifests, run, sql, tiny
 
+pytestmark = pytest.mark.slow
+
 TRAILS = (
     "domain.name=trails",
     "domain.options={max_looks: 2}",

@@ -61,6 +61,7 @@ SUITES = (
             "pipeline/test_domain_example.py",
             "pipeline/test_lost_attempts.py",
             "pipeline/test_sets.py",
+            "pipeline/test_trails.py",
         ),
     ),
     Suite("measuring", ("pipeline/test_benchmarks.py",)),
@@ -76,17 +77,24 @@ SUITES = (
     Suite("updates", ("unit/training", "pipeline/test_lora.py", "pipeline/test_warm_start.py")),
     Suite(
         "crashes",
-        ("pipeline/test_crash.py", "pipeline/test_faults.py", "pipeline/test_two_at_once.py"),
+        (
+            "pipeline/test_crash.py",
+            "pipeline/test_faults.py",
+            "pipeline/test_lost_lease.py",
+            "pipeline/test_two_at_once.py",
+        ),
     ),
     Suite(
         "commands",
         (
             "unit/flows",
             "unit/report",
+            "pipeline/test_branch.py",
             "pipeline/test_bundle.py",
             "pipeline/test_cli.py",
             "pipeline/test_compare.py",
             "pipeline/test_edges.py",
+            "pipeline/test_force.py",
             "pipeline/test_limits.py",
             "pipeline/test_reading.py",
             "pipeline/test_views_of_runs.py",
@@ -255,6 +263,13 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/engines/", ("engines", "domains", "measuring", "vllm")),
     ("genenv_core/training/", ("updates", "benches", "crashes")),
     ("genenv_core/storage/", ("storage", "crashes", "pages", "s3")),
+    *(
+        (
+            f"genenv_core/storage/records/{name}.py",
+            ("storage", "crashes", "pages", "s3", "commands"),
+        )
+        for name in ("branches", "draws")
+    ),
     ("genenv_core/storage/sql/", ("sandbox", "storage", "pages", "s3", "view")),
     ("genenv_core/storage/store/s3/", ("s3", "placement")),
     ("genenv_core/", RUNNING),
