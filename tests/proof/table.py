@@ -153,6 +153,9 @@ TRAINING_ON = ("domains", "alfworld")
 RUNNING = ("crashes", "commands", "placement", "kubernetes", "up", "form", "tracking", "s3")
 """Where stages run, wherever they run."""
 
+STORING = ("storage", "crashes", "pages", "s3")
+"""Where what is stored is written, found again and read."""
+
 ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     # What is played and how, and what everything is installed from.
     ("tests/proof/", ALL),
@@ -262,14 +265,9 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/config/presets/laptop.yaml", ("commands", "domains", "smollm2")),
     ("genenv_core/engines/", ("engines", "domains", "measuring", "vllm")),
     ("genenv_core/training/", ("updates", "benches", "crashes")),
-    ("genenv_core/storage/", ("storage", "crashes", "pages", "s3")),
-    *(
-        (
-            f"genenv_core/storage/records/{name}.py",
-            ("storage", "crashes", "pages", "s3", "commands"),
-        )
-        for name in ("branches", "draws")
-    ),
+    ("genenv_core/storage/", STORING),
+    ("genenv_core/storage/records/branches.py", (*STORING, "commands")),
+    ("genenv_core/storage/records/draws.py", (*STORING, "commands")),
     ("genenv_core/storage/sql/", ("sandbox", "storage", "pages", "s3", "view")),
     ("genenv_core/storage/store/s3/", ("s3", "placement")),
     ("genenv_core/", RUNNING),
