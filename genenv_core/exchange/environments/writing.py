@@ -29,6 +29,7 @@ import duckdb
 
 from genenv_core import __version__
 from genenv_core.bundle.statement import STATEMENT, TYPE
+from genenv_core.config.sections.rollout import ToolsConfig
 from genenv_core.domains.protocol import Domain, ReadsFiles, judged_while_played
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.errors import ConfigError, QueryError
@@ -69,6 +70,11 @@ class _Folder:
     code: CopiedCode
 
     @property
+    def domain(self) -> str:
+        """Return the domain's name, of a file without its folder, which is nobody's business."""
+        return os.path.basename(self.config["domain"]["name"])
+
+    @property
     def options(self) -> JsonObject:
         """Return the domain's options."""
         return self.config["domain"].get("options") or {}
@@ -82,14 +88,14 @@ class _Folder:
     def about(self) -> JsonObject:
         """Return the content of `ABOUT`."""
         return {
-            "domain": self.config["domain"]["name"],
+            "domain": self.domain,
             "module": self.module,
             "attribute": self.attribute,
             "options": {
                 name: value for name, value in self.options.items() if name not in self.places
             },
             "max_turns": self.config["rollout"]["max_turns"],
-            "max_errors": self.config["tools"]["max_errors"],
+            "max_errors": self.config["tools"].get("max_errors", ToolsConfig().max_errors),
             "run_id": self.run,
             "genenv": __version__,
         }
@@ -292,7 +298,7 @@ validation:
   task_distribution:
     dataset_version: "{planned.run}"
   types:
-    tags: [{planned.config["domain"]["name"].rpartition(":")[2].lower()}]
+    tags: ["{planned.domain.rpartition(":")[2].lower()}"]
 """
 
 
@@ -319,7 +325,7 @@ answers and judges them lies beside them and needs no genenv.
 | | |
 |---|---|
 | run | `{planned.run}` |
-| domain | {planned.config["domain"]["name"]} |
+| domain | {planned.domain} |
 | tasks | {len(lines)} |
 | attempts at them in the run | {attempts}{share} |
 | tasks that a check or an attempt speaks against | {unsound} |
