@@ -74,7 +74,7 @@ class GroupCounts(NamedTuple):
     reward_std: float
 
 
-class Rule(NamedTuple):
+class WorthRule(NamedTuple):
     """What a check measures, its unit, its limit with the reason, and what to do where it fails."""
 
     measures: str
@@ -86,40 +86,40 @@ class Rule(NamedTuple):
 
 RULES = {
     # One attempt in ten at a task that nobody ever solved is wasted.
-    "reachable": Rule(
+    "reachable": WorthRule(
         "tasks that an attempt solved, or the domain itself", "tasks", 0.9, True,
         "look at tasks that nobody solved: genenv sql 'FROM task_scores WHERE successes = 0'",
     ),
     # Below, most attempts are at tasks that are always or never solved.
-    "separating": Rule(
+    "separating": WorthRule(
         "tasks with both successes and failures", "tasks", 0.5, True,
         "most tasks are always or never solved: let the run choose among more tasks "
         "(generation.candidates), or attempt each more often (rollout.n)",
     ),
     # Below, an agent that learned everything would gain less than ten points.
-    "headroom": Rule(
+    "headroom": WorthRule(
         "failures, as a mean over tasks", "tasks", 0.1, True,
         "the agent solves nearly all: give it harder tasks",
     ),
     # Below, nineteen parts in twenty of what outcomes differ by are luck.
-    "variance": Rule(
+    "variance": WorthRule(
         "part of the variance of outcomes that lies between tasks", "tasks", 0.05, True,
         "all tasks are about as hard, so what tells them apart is luck: attempt each more often "
         "(rollout.n), or let pi_env write more kinds",
     ),
     # Below, GRPO throws away every second group.
-    "signal": Rule(
+    "signal": WorthRule(
         "groups whose rewards differ, so that GRPO learns", "groups", 0.5, True,
         "GRPO learns nothing from most groups: aim at tasks that are solved now and then "
         "(curriculum.alpha), or attempt each more often (rollout.n)",
     ),
     # Above, one task in twenty pays for nothing.
-    "floor": Rule(
+    "floor": WorthRule(
         "tasks that a trivial or senseless answer solves", "tasks", 0.05, False,
         "let the domain's score refuse such answers",
     ),
     # Below, nearly all success can be luck.
-    "chance": Rule(
+    "chance": WorthRule(
         "success above that of a guess, as a mean over tasks", "tasks", 0.05, True,
         "the agent hardly does better than a guess: give it easier tasks, or a warm start",
     ),
@@ -142,7 +142,7 @@ class WorthCheck:
     fact: str = ""
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> WorthRule:
         """Return what the check measures and asks for."""
         return RULES[self.name]
 
@@ -239,7 +239,8 @@ def mean_interval(tasks: Sequence[AttemptedTask], deviation: float = 0.0) -> tup
     sample deviation, or `deviation` if that is greater (Korn and Graubard, Survey Methodology 24,
     1998, who do so with Clopper's interval). m_e is at most the number of attempts, which are at
     best independent. Where all attempts end alike it is m, as though each task were one attempt, so
-    few tasks never look sure. A t interval of m equal rates would have no width.
+    few tasks never look sure. A t interval of m equal rates would have no width. The view
+    `calibration` does the same for all attempts of an epoch, with the normal quantile.
     """
     from scipy.stats import t
 

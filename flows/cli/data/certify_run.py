@@ -126,7 +126,7 @@ def _ahead(run: str, found: WrittenTasks) -> list[str]:
         )
     if found.by_chance:
         lines.append(
-            f"{tasks_of(found.by_chance)} judged one and the same text both ways: "
+            f"in {tasks_of(found.by_chance)} one and the same text succeeded and failed: "
             "genenv sql 'FROM certified WHERE by_chance'"
         )
     if found.refused:

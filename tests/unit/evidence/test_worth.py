@@ -151,7 +151,7 @@ def test_no_attempt_says_nothing() -> None:
 
 
 # Attempts at tasks with p of beta(1/2, 1/2): mean 1/2, and half of the variance between tasks.
-@mutation("attempts at one task count as independent", WORTH,
+@mutation("each attempt counts as a task", WORTH,
           "size = min(even / spread, attempts) if spread > 0 else attempts",
           "size = attempts")  # fmt: skip
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:

@@ -216,7 +216,7 @@ def test_flaws_end_the_command_with_status_1_and_failed_checks_do_not(
         done = command(Path("root"))
         assert "separating: most tasks are always or never solved" in done.output
         assert "not counted below: ambiguous 3" in done.output
-        assert "2 tasks judged one and the same text both ways" in done.output
+        assert "in 2 tasks one and the same text succeeded and failed" in done.output
         assert done.exit_code == status
     assert isinstance(done.exception, GenenvError) and done.exception.exit_status == 1
     assert str(done.exception) == "run-a: 1 of 20 tasks has a flaw, counted above"
