@@ -121,9 +121,7 @@ def _ahead(run: str, found: WrittenTasks) -> list[str]:
             "for a predicted success near alpha (generation.candidates)"
         )
     if found.lost:
-        lines.append(
-            f"{found.lost} attempts broke in an environment or an engine, and count nowhere"
-        )
+        lines.append(f"{found.lost} attempts were lost by no fault of the agent, and count nowhere")
     if found.by_chance:
         lines.append(
             f"in {tasks_of(found.by_chance)} one and the same text succeeded and failed: "

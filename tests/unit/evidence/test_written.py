@@ -202,7 +202,7 @@ def test_flaws_end_the_command_with_status_1_and_failed_checks_do_not(
     never = [AttemptedTask(4, 0, False, 0.0)] * 20
     failed = WrittenTasks(
         domain="desk", epochs=(1, 1), written=20, attempted=20, attempts=80, predicted=0,
-        not_chosen=0, lost=0, by_chance=2, versions=(0, 0), refused={"ambiguous": 3}, flaws=[],
+        not_chosen=0, lost=7, by_chance=2, versions=(0, 0), refused={"ambiguous": 3}, flaws=[],
         checks=worth_of(never, GroupCounts(20, 0, 0.0), (0, 20)),
     )  # fmt: skip
     flaws = [FlawCount(Flaw.AMBIGUOUS, 20, 1, 0.0, 0.2, "luck", "Ship."),
@@ -216,6 +216,7 @@ def test_flaws_end_the_command_with_status_1_and_failed_checks_do_not(
         done = command(Path("root"))
         assert "separating: most tasks are always or never solved" in done.output
         assert "not counted below: ambiguous 3" in done.output
+        assert "7 attempts were lost by no fault of the agent" in done.output
         assert "in 2 tasks one and the same text succeeded and failed" in done.output
         assert done.exit_code == status
     assert isinstance(done.exception, GenenvError) and done.exception.exit_status == 1
