@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,3 +75,13 @@ def check_run(store: Store, run: str) -> None:
 
     if unknown := unknown_run(store, run):
         raise ConfigError(unknown)
+
+
+def epochs_of(text: str | None) -> tuple[int, int] | None:
+    """Return the epochs that `--epochs` names, both ends included; raises ConfigError."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)(?::(\d+))?", text)
+    if not found or int(found[2] or found[1]) < int(found[1]):
+        raise ConfigError(f"--epochs {text!r}: expected first:last such as 3:8, or one epoch")
+    return int(found[1]), int(found[2] or found[1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.options import Overrides, Root, existing
+from flows.cli.options import Overrides, Root, epochs_of, existing
 from genenv_core.errors import ConfigError
 from genenv_core.exchange import Format, Pool
 from genenv_core.exchange.environments import EnvironmentFormat
@@ -106,13 +106,13 @@ def export(
                 f"{'--pool' if pool else '--kept'} does nothing for --format inspect, which has "
                 "all attempts of a run: leave it out"
             )
-        _export_logs(run, output, _epochs(epochs), min_reward, tasks or (), root)
+        _export_logs(run, output, epochs_of(epochs), min_reward, tasks or (), root)
         return
     if pool is None:
         raise ConfigError(f"--pool is missing: --format {format_} writes d_train or d_env")
     if tasks:
         raise ConfigError("--tasks works with --format inspect alone: leave it out")
-    selection = core.PoolSelection(_epochs(epochs), kept, min_reward)
+    selection = core.PoolSelection(epochs_of(epochs), kept, min_reward)
     folder = output or Path(f"{run}-{pool}-{format_}")
     with open_tables(existing(root), [run]) as connection:
         done = core.export(connection, run, pool, format_, folder, selection)
@@ -124,7 +124,7 @@ def _selected(
 ) -> TaskSelection:
     from genenv_core.exchange.environments.passports import TaskSelection
 
-    return TaskSelection(_epochs(epochs), _rates(p_hat), tuple(family or ()), sound)
+    return TaskSelection(epochs_of(epochs), _rates(p_hat), tuple(family or ()), sound)
 
 
 def _export_tasks(
@@ -226,12 +226,3 @@ def _rates(text: str | None) -> tuple[float, float] | None:
     if not found or not float(found[1]) <= float(found[2]) <= 1:
         raise ConfigError(f"--p-hat {text!r}: expected lowest:highest from 0 to 1, such as 0.2:0.8")
     return float(found[1]), float(found[2])
-
-
-def _epochs(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+)(?::(\d+))?", text)
-    if not found or int(found[2] or found[1]) < int(found[1]):
-        raise ConfigError(f"--epochs {text!r}: expected first:last such as 3:8, or one epoch")
-    return int(found[1]), int(found[2] or found[1])

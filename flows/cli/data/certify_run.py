@@ -1,0 +1,202 @@
+"""`genenv certify --run`: the flaws of the tasks that pi_env wrote, and whether they are any good.
+
+Flaws end the command with status 1. The checks of the attempts do not: they say as much about the
+agent that played as about the tasks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from flows.cli.data.flaw_table import flaw_table, say_remedies, tasks_of
+from flows.cli.data.query import Format
+from flows.cli.options import epochs_of, existing
+from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.types import Flaw
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from genenv_core.evidence.worth import WorthCheck
+    from genenv_core.evidence.written import WrittenTasks
+
+STYLES = {"pass": "green", "fail": "bold red", "cannot say": "yellow"}
+
+
+def certify_run(
+    run: str, epochs: str | None, root: str | None, wanted: Format, output: Path | None
+) -> None:
+    """Print the flaws and the checks of a run's tasks, and write a row for each to `output`."""
+    from genenv_core.evidence.written import read_written
+    from genenv_core.storage.sql.sources import open_tables
+
+    within = epochs_of(epochs)
+    with open_tables(existing(root), [run]) as connection:
+        found = read_written(connection, run, within)
+    if found is None:
+        where = f" in {_epochs_in_words(within)}" if within else ""
+        raise ConfigError(
+            f"--run {run}: pi_env wrote no task{where} that may be attempted; "
+            "`genenv sql 'FROM rejections'` says what became of its texts"
+        )
+    _show(run, found)
+    if output is not None:
+        _write(found, wanted, output)
+    if found.flawed:
+        have = "tasks has a flaw" if found.flawed == 1 else "tasks have a flaw"
+        raise GenenvError(f"{run}: {found.flawed} of {found.written} {have}, counted above")
+    typer.echo(_ended(found))
+
+
+def _ended(found: WrittenTasks) -> str:
+    counts = Counter(check.worth.value for check in found.checks)
+    checks = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word])
+    flaws = f"no flaw in {tasks_of(found.written)}" if found.flaws else "no certificates"
+    return f"{flaws}; of {len(found.checks)} checks of attempts: {checks}"
+
+
+def _epochs_in_words(epochs: tuple[int, int]) -> str:
+    from genenv_core.report.words import first_to_last
+
+    first, last = epochs
+    return f"{'epoch' if first == last else 'epochs'} {first_to_last(first, last)}"
+
+
+def _show(run: str, found: WrittenTasks) -> None:
+    from flows.cli.tables import console
+
+    for line in _ahead(run, found):
+        typer.echo(line)
+    out = console()
+    if found.flaws:
+        typer.echo("")
+        out.print(flaw_table(found.flaws))
+        _say_unchecked(found)
+        say_remedies(found.flaws)
+    else:
+        typer.echo("\nflaws: the run has no certificates")
+    typer.echo("")
+    out.print(_check_table(found.checks))
+    typer.echo("")
+    for line in _after(found.checks):
+        typer.echo(line)
+
+
+def _ahead(run: str, found: WrittenTasks) -> list[str]:
+    """Return which tasks were attempted by whom, and what that leaves out."""
+    from genenv_core.report.words import first_to_last
+
+    which = _epochs_in_words(found.epochs)
+    lines = [
+        f"{tasks_of(found.written)} of domain {found.domain} that pi_env wrote in {run}, {which}"
+    ]
+    if found.versions is not None:
+        old, new = found.versions
+        by = f"{'version' if old == new else 'versions'} {first_to_last(old, new)}"
+        verdicts = f"{found.attempts} attempts with a verdict"
+        lines.append(f"{found.attempted} attempted by pi_agent {by}: {verdicts}")
+    never = found.written - found.attempted
+    if never:
+        others = never - found.not_chosen
+        rest = f", {others} of them chosen and without a verdict" if others else ""
+        lines.append(f"{tasks_of(never)} never attempted{rest}: of these, only certificates count")
+    if found.predicted:
+        lines.append(
+            f"no random sample: {found.predicted} of the {found.attempted} attempted were chosen "
+            "for a predicted success near alpha (generation.candidates)"
+        )
+    if found.lost:
+        lines.append(f"{found.lost} attempts were lost by no fault of the agent, and count nowhere")
+    if found.by_chance:
+        lines.append(
+            f"in {tasks_of(found.by_chance)} one and the same text succeeded and failed: "
+            "genenv sql 'FROM certified WHERE by_chance'"
+        )
+    if found.refused:
+        said = ", ".join(f"{flaw} {count}" for flaw, count in found.refused.items())
+        lines.append(f"texts that the guard refused for a flaw, not counted below: {said}")
+    return lines
+
+
+def _say_unchecked(found: WrittenTasks) -> None:
+    checked = {count.flaw for count in found.flaws}
+    if missing := [flaw.value for flaw in Flaw if flaw not in checked]:
+        typer.echo(f"\nnot checked: {', '.join(missing)} (no certificate has it)")
+
+
+def _check_table(checks: Sequence[WorthCheck]) -> Table:
+    from rich.text import Text
+
+    from flows.cli.tables import plain_table
+
+    table = plain_table()
+    table.add_column("check", no_wrap=True)
+    for title in ("estimate", "95 % interval", "of", "wanted"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what it is", overflow="fold")
+    for check in checks:
+        rule = check.rule
+        known = check.low is not None and check.high is not None
+        table.add_row(
+            check.name,
+            "" if check.estimate is None else f"{check.estimate:.1%}",
+            f"\\[{check.low:.1%}, {check.high:.1%}]" if known else "",
+            f"{check.n} {rule.unit}",
+            f"{'at least' if rule.at_least else 'at most'} {rule.limit:.0%}",
+            Text(check.worth.value, STYLES[check.worth.value]),
+            Text("; ".join(filter(None, [rule.measures, check.fact]))),
+        )
+    return table
+
+
+def _after(checks: Sequence[WorthCheck]) -> list[str]:
+    """Return what to do about the checks that fail, and why others say nothing."""
+    from genenv_core.evidence.worth import Worth
+
+    lines = [f"{check.name}: {check.rule.remedy}" for check in checks if check.worth is Worth.FAIL]
+    unsure = [check.name for check in checks if check.worth is Worth.UNSURE]
+    if unsure:
+        lines.append(
+            f"cannot say ({', '.join(unsure)}): too few tasks to be sure on which side of the "
+            "wanted value it is; more of them would tell"
+        )
+    return lines
+
+
+def _write(found: WrittenTasks, wanted: Format, output: Path) -> None:
+    import polars as pl
+
+    from flows.cli.rows import write
+    from genenv_core.storage.sql.sandbox import Answer
+
+    flaws: list[dict[str, Any]] = [
+        {
+            "check": count.flaw.value if count.flaw else "any_flaw",
+            "estimate": count.having / count.checked, "low": count.low, "high": count.high,
+            "n": count.checked, "unit": "tasks", "limit": 0.0, "at_least": False,
+            "verdict": "fail" if count.having else "pass", "detail": count.detail,
+        }
+        for count in found.flaws
+    ]  # fmt: skip
+    statistics: list[dict[str, Any]] = [
+        {
+            "check": check.name,
+            "estimate": check.estimate, "low": check.low, "high": check.high,
+            "n": check.n, "unit": check.rule.unit,
+            "limit": check.rule.limit, "at_least": check.rule.at_least,
+            "verdict": check.worth.value, "detail": check.fact,
+        }
+        for check in found.checks
+    ]  # fmt: skip
+    schema: dict[str, Any] = {
+        "check": pl.String, "estimate": pl.Float64, "low": pl.Float64, "high": pl.Float64,
+        "n": pl.Int64, "unit": pl.String, "limit": pl.Float64, "at_least": pl.Boolean,
+        "verdict": pl.String, "detail": pl.String,
+    }  # fmt: skip
+    write(Answer(pl.DataFrame(flaws + statistics, schema), truncated=False), wanted.value, output)

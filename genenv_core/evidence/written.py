@@ -1,0 +1,178 @@
+"""Reads the tasks that pi_env wrote in a run: their certificates, and the attempts at them.
+
+A task counts when it may be attempted. What the guard refused trains nobody, so its flaws are
+counted apart. Attempts count with a verdict alone, as in `task_scores`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from genenv_core.algorithm.success.shares import wilson
+from genenv_core.evidence.worth import AttemptedTask, GroupCounts, WorthCheck, worth_of
+from genenv_core.play.checking.sets import PROMPT, FlawCount
+from genenv_core.storage.sql.catalog import query
+from genenv_core.storage.sql.duck import text
+from genenv_core.types import Flaw
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTasks:
+    """What is known of the tasks that pi_env wrote in some epochs of a run.
+
+    `flaws` are counts as of a domain's own tasks, [] without certificates; the last one counts the
+    tasks that have any. Of the `written` tasks that may be attempted, `attempted` have a verdict,
+    `predicted` of these were chosen by their predicted success, `not_chosen` were left out by the
+    choice, and all others have no verdict. `lost` counts attempts that an environment or an engine
+    broke, `by_chance` the tasks where one and the same text succeeded and failed, and `versions`
+    are the first and last policy version of pi_agent. `refused` counts refused texts by flaw.
+    """
+
+    domain: str
+    epochs: tuple[int, int]
+    written: int
+    attempted: int
+    attempts: int
+    predicted: int
+    not_chosen: int
+    lost: int
+    by_chance: int
+    versions: tuple[int, int] | None
+    refused: dict[str, int]
+    flaws: list[FlawCount]
+    checks: list[WorthCheck]
+
+    @property
+    def flawed(self) -> int:
+        """Return how many tasks have a flaw."""
+        return self.flaws[-1].having if self.flaws else 0
+
+
+def read_written(
+    con: duckdb.DuckDBPyConnection, run: str, epochs: tuple[int, int] | None = None
+) -> WrittenTasks | None:
+    """Return what is known of pi_env's tasks in a run; None where it wrote none in these epochs.
+
+    `epochs` are those that wrote the tasks, both ends included.
+    """
+    own = f"run_id = {text(run)}"
+    within = f"t.epoch BETWEEN {epochs[0]} AND {epochs[1]}" if epochs else "true"
+
+    def rows(sql: str) -> list[Row]:
+        return query(con, sql.format(own=own, within=within)).to_dicts()
+
+    tasks = rows(_TASKS)
+    if not tasks:
+        return None
+    attempted = [row for row in tasks if row["n"]]
+    (groups,), (traces,) = rows(_GROUPS), rows(_TRACES)
+    having, checked = _of_floor(rows(_FLOOR))
+    numbers = [row["epoch"] for row in tasks]
+    return WrittenTasks(
+        domain=rows("SELECT domain FROM runs WHERE {own}")[0]["domain"],
+        epochs=(min(numbers), max(numbers)),
+        written=len(tasks),
+        attempted=len(attempted),
+        attempts=sum(row["n"] for row in attempted),
+        predicted=sum(row["choice"] == "predicted" for row in attempted),
+        not_chosen=sum(row["choice"] == "not_chosen" and not row["n"] for row in tasks),
+        lost=traces["lost"],
+        by_chance=sum(bool(row["by_chance"]) for row in tasks),
+        versions=None if traces["first"] is None else (traces["first"], traces["last"]),
+        refused={row["flaw"]: row["texts"] for row in rows(_REFUSED)},
+        flaws=_flaws(rows(_FLAWS)),
+        checks=worth_of(
+            [_attempted(row) for row in attempted],
+            GroupCounts(groups["total"], groups["differing"], groups["reward_std"] or 0.0),
+            (having, checked),
+        ),
+    )
+
+
+def _attempted(row: Row) -> AttemptedTask:
+    solved = row["successes"] > 0 or bool(row["reachable"])
+    return AttemptedTask(row["n"], row["successes"], solved, row["chance"])
+
+
+def _of_floor(rows: list[Row]) -> tuple[int, int]:
+    return sum(row["solved"] for row in rows), len(rows)
+
+
+def _flaws(rows: list[Row]) -> list[FlawCount]:
+    """Return the counts in the order of `Flaw`, that of all of them last."""
+    by_flaw = {row["flaw"]: row for row in rows}
+    counts = [_flaw(flaw, by_flaw[flaw.value]) for flaw in Flaw if flaw.value in by_flaw]
+    return [*counts, _flaw(None, by_flaw["any"])] if counts else []
+
+
+def _flaw(flaw: Flaw | None, row: Row) -> FlawCount:
+    having, checked = row["having"], row["checked"]
+    detail = (row["detail"] or "") if flaw else ""
+    prompt = (row["prompt"] or "")[:PROMPT] if flaw else ""
+    return FlawCount(flaw, checked, having, *wilson(having, checked), detail, prompt)
+
+
+_WRITTEN = "t.{own} AND {within} AND t.source = 'generated' AND t.valid"
+
+_TASKS = f"""
+SELECT t.task_id, t.epoch, t.choice, t.chance, c.reachable, c.by_chance,
+    CAST(s.n AS BIGINT) AS n, CAST(s.successes AS BIGINT) AS successes
+FROM tasks AS t
+LEFT JOIN (
+    SELECT task_id, sum(n) AS n, sum(successes) AS successes
+    FROM task_scores WHERE {{own}} GROUP BY task_id
+) AS s ON s.task_id = t.task_id
+LEFT JOIN certified AS c ON c.{{own}} AND c.task_id = t.task_id
+WHERE {_WRITTEN}
+ORDER BY t.task_id
+"""
+
+_GROUPS = f"""
+SELECT count(*) AS total, count(*) FILTER (NOT g.zero_signal) AS differing,
+    avg(g.reward_std) AS reward_std
+FROM task_scores AS g JOIN tasks AS t ON t.task_id = g.task_id
+WHERE g.{{own}} AND {_WRITTEN}
+"""
+
+_TRACES = f"""
+SELECT min(a.policy_version) AS first, max(a.policy_version) AS last,
+    count(*) FILTER (a.cause <> 'agent') AS lost
+FROM traces AS a JOIN tasks AS t ON t.task_id = a.task_id
+WHERE a.{{own}} AND {_WRITTEN}
+"""
+
+_FLOOR = f"""
+SELECT c.task_id, NOT bool_and(c.passed) AS solved
+FROM certificates AS c JOIN tasks AS t ON t.task_id = c.task_id
+WHERE c.{{own}} AND {_WRITTEN} AND c.flaw IN ('accepts_trivial', 'accepts_canary')
+GROUP BY c.task_id
+"""
+
+_FLAWS = f"""
+WITH checked AS (
+    SELECT c.task_id, c.flaw, c.passed, c.detail, t.prompt
+    FROM certificates AS c JOIN tasks AS t ON t.task_id = c.task_id
+    WHERE c.{{own}} AND {_WRITTEN}
+)
+SELECT flaw, count(*) AS checked, count(*) FILTER (NOT passed) AS having,
+    arg_min(detail, task_id) FILTER (NOT passed) AS detail,
+    arg_min(prompt, task_id) FILTER (NOT passed) AS prompt
+FROM checked GROUP BY flaw
+UNION ALL
+SELECT 'any', count(DISTINCT task_id), count(DISTINCT task_id) FILTER (NOT passed), '', ''
+FROM checked
+"""
+
+# A text that has several flaws counts for each of them.
+_REFUSED = """
+SELECT c.flaw, count(*) AS texts
+FROM certificates AS c JOIN tasks AS t ON t.task_id = c.task_id
+WHERE c.{own} AND t.{own} AND {within} AND t.source = 'generated' AND NOT t.valid
+    AND NOT c.passed
+GROUP BY c.flaw ORDER BY texts DESC, c.flaw
+"""
