@@ -1,4 +1,4 @@
-"""The empty Prefect database that a new root starts with; as a command, makes it.
+"""The empty Prefect database that a new root starts with; as a command, makes all empty databases.
 
 Prefect's migrations are two thirds of the time that a server takes to start on a new root.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flows.running.environment import QUIET
 from genenv_core.storage import blank
+from tasks.tracking import database
 
 NAME = "prefect.db"
 URL_VARIABLE = "PREFECT_API_DATABASE_CONNECTION_URL"
@@ -34,3 +35,4 @@ def lay(home: Path, source: Path | None = None) -> None:
 
 if __name__ == "__main__":
     blank.make(blank.blank("prefect"), migrate)
+    blank.make(blank.blank("mlflow"), database.migrate)
