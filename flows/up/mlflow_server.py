@@ -13,7 +13,7 @@ UPGRADE_VARIABLE = "GENENV_MLFLOW_UPGRADE"
 
 def main(root: str, host: str, port: str) -> None:
     """Become the server of the SQLite file under the root."""
-    from tasks.tracking.client import create_database
+    from tasks.tracking.database import create_database
 
     folder = Path(root) / "mlflow"
     create_database(Path(root))

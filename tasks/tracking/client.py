@@ -9,11 +9,9 @@ answer was lost. Here every thing is looked up before it is made.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
-import shutil
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,9 +22,8 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.shortage import shortage
-from genenv_core.storage.files import create
-from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import home_of
+from tasks.tracking.database import create_database, database_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -58,11 +55,6 @@ def tracking_uri(config: RunConfig, root: Path) -> str:
     """Return the URI of the configuration or the environment, or the SQLite file under the root."""
     configured = config.tracking.uri or os.environ.get(URI_VARIABLE)
     return configured or database_of(root)
-
-
-def database_of(root: Path) -> str:
-    """Return the URI of the SQLite file under the root."""
-    return f"sqlite:///{root / 'mlflow' / 'mlflow.db'}"
 
 
 def is_remote(uri: str) -> bool:
@@ -136,25 +128,6 @@ def open_client(config: RunConfig, root: Path) -> MlflowClient:
     if uri == database_of(root):
         create_database(root)
     return MlflowClient(tracking_uri=uri, registry_uri=uri)
-
-
-def create_database(root: Path) -> None:
-    """Make MLflow's SQLite file, whole or not at all: MLflow cannot use one that was cut off."""
-    from mlflow import MlflowClient
-
-    path = root / "mlflow" / "mlflow.db"
-    if path.exists():
-        return
-    path.parent.mkdir(exist_ok=True)
-    scratch = LocalStore(root).scratch()
-    made = scratch / path.name
-    try:
-        MlflowClient(tracking_uri=f"sqlite:///{made}").search_experiments()
-        # Another process may have been quicker, and use it by now. The folder may be another disk.
-        with contextlib.suppress(FileExistsError):
-            create(path, made.read_bytes())
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def repository(artifact_uri: str, **more: Any) -> ArtifactRepository:

@@ -24,7 +24,6 @@ from genenv_core.storage.records.runs import TRACKED, RunLog
 from tasks.stage.progress import check
 from tasks.stage.stores import leases_of
 from tasks.tracking.client import (
-    database_of,
     is_remote,
     open_client,
     scrubbed,
@@ -32,6 +31,7 @@ from tasks.tracking.client import (
     tracking_uri,
     unreachable,
 )
+from tasks.tracking.database import database_of
 from tasks.tracking.flavor import laid_out
 from tasks.tracking.names import model_name, parameter_names
 from tasks.tracking.news import begin, listed, tell

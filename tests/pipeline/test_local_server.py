@@ -18,8 +18,9 @@ import httpx
 import psutil
 import pytest
 
-from flows.running.blank import NAME, URL_VARIABLE, blank, lay, make
+from flows.running.blank import NAME, URL_VARIABLE, lay, migrate
 from flows.up import databases
+from genenv_core.storage.blank import make
 from tests.mutations import mutation
 from tests.waiting import BOUND_S
 
@@ -82,7 +83,7 @@ def rows(path: Path) -> dict[str, int]:
 @pytest.mark.slow
 def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) -> None:
     made = tmp_path / "made.db"
-    make(made)
+    make(made, migrate)
     home = tmp_path / "home"
     lay(home, made)
     assert [path.name for path in home.iterdir()] == [NAME]
@@ -92,30 +93,14 @@ def test_a_new_root_begins_with_the_database_that_prefect_makes(tmp_path: Path) 
     assert found.state() == "current"
 
 
-@mutation(
-    "a new root's database is laid over one that is there", "flows/running/blank.py",
-    "create(home / NAME, source.read_bytes())", "(home / NAME).write_bytes(source.read_bytes())",
-)  # fmt: skip
-def test_only_a_new_root_gets_the_empty_database(
+def test_only_a_database_under_the_root_starts_with_the_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, home = tmp_path / "empty.db", tmp_path / "home"
-    lay(home, source)
-    assert not home.exists()  # an environment without one: Prefect migrates
     source.write_bytes(b"empty")
     monkeypatch.setenv(URL_VARIABLE, "postgresql+asyncpg://host/prefect")
     lay(home, source)
     assert not home.exists()
     monkeypatch.delenv(URL_VARIABLE)
-    home.mkdir()
-    (home / NAME).write_bytes(b"of a run")
     lay(home, source)
-    assert (home / NAME).read_bytes() == b"of a run"
-
-
-def test_the_empty_database_is_of_the_installed_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = blank(tmp_path)
-    monkeypatch.setattr("flows.running.blank.version", lambda name: "99.0")
-    assert blank(tmp_path) != ours
+    assert (home / NAME).read_bytes() == b"empty"

@@ -160,7 +160,8 @@ class RunView:
 
         It is markup, and so is `root`, the option that names the root.
         """
-        from tasks.tracking.client import database_of, is_remote, shown, tracking_uri
+        from tasks.tracking.client import is_remote, shown, tracking_uri
+        from tasks.tracking.database import database_of
         from tasks.tracking.news import listed
         from tasks.tracking.track import not_logged
 

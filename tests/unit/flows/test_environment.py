@@ -26,7 +26,7 @@ from flows.running.environment import LONGEST, check_home
 from genenv_core.errors import ConfigError, StorageError
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.storage.store.opening import open_store
-from tasks.tracking.client import create_database
+from tasks.tracking.database import create_database
 from tests.examples import some
 from tests.mutations import mutation
 from tests.pipeline.builders import tiny

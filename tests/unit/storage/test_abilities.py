@@ -28,7 +28,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.store import abilities
 from genenv_core.storage.store.abilities import check_abilities, is_apart
 from genenv_core.storage.store.local import LocalStore
-from tasks.tracking.client import create_database
+from tasks.tracking.database import create_database
 from tests.mutations import mutation
 from tests.pipeline.builders import tiny
 from tests.unit.storage.test_local_store import mounted
@@ -183,7 +183,7 @@ def test_a_link_to_another_disk_that_comes_later(
         store.create("parts/x", b"1")
 
 
-@mutation("MLflow's database needs its folder on the root's disk", "tasks/tracking/client.py",
+@mutation("MLflow's database needs its folder on the root's disk", "tasks/tracking/database.py",
           "create(path, made.read_bytes())", "made.rename(path)")  # fmt: skip
 def test_the_folder_of_mlflow_may_be_a_mount(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

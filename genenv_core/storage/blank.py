@@ -1,0 +1,41 @@
+"""Empty databases of other tools, kept in the environment, that new roots start with.
+
+Prefect and MLflow make a new SQLite database by all of their migrations, which takes seconds.
+`make install` has each of them do that once, and a new root starts with copies. Without the file,
+or with another version of the tool, the tool migrates as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from genenv_core.storage.files import create, move_over, temporary
+
+
+def blank(tool: str, prefix: Path | None = None) -> Path:
+    """Return where the environment keeps the empty database of the installed version of a tool."""
+    folder = Path(sys.prefix) if prefix is None else prefix
+    return folder / "share" / "genenv" / f"{tool}-{version(tool)}.db"
+
+
+def make(target: Path, migrate: Callable[[Path], None]) -> None:
+    """Keep the database that `migrate` makes at a path in an empty folder; replaces a kept one."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "made.db"
+        migrate(made)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        move_over(temporary(target.parent, made.read_bytes()), target)
+
+
+def lay(source: Path, target: Path) -> None:
+    """Begin a database as a copy of the empty one, if that exists; one that is there stays."""
+    # Where this fails, the tool makes its own database, or names what is wrong.
+    with contextlib.suppress(OSError):
+        data = source.read_bytes()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        create(target, data)  # never over one that is there
