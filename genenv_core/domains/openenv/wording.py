@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import cast
 
 from genenv_core.domains.kit.tools import ERROR, told
-from genenv_core.domains.openenv.client import ServerAnswer, as_object
+from genenv_core.domains.served.client import ServerAnswer, as_object
 from genenv_core.errors import one_line
 from genenv_core.types import JsonObject
 

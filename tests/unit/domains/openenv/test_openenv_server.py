@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from genenv_core.domains.openenv import openenv
-from genenv_core.domains.openenv.client import Patience
+from genenv_core.domains.served.client import Patience
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.protocol import Episode
 from genenv_core.domains.rewards import rewards_given
@@ -158,11 +158,11 @@ def test_a_text_that_spells_no_arguments_is_no_task(server: SumsServer) -> None:
 
 
 @mutation(
-    "the last reward is the first", "genenv_core/domains/openenv/domain.py",
+    "the last reward is the first", "genenv_core/domains/served/domain.py",
     '"last": values[-1]', '"last": values[0]',
 )  # fmt: skip
 @mutation(
-    "rewards are not scaled", "genenv_core/domains/openenv/domain.py",
+    "rewards are not scaled", "genenv_core/domains/served/domain.py",
     "reward = (found - low) / (high - low)", "reward = found",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_the_verdict_is_made_of_the_stored_rewards(
 
 
 @mutation(
-    "a reward may be out of range", "genenv_core/domains/openenv/domain.py",
+    "a reward may be out of range", "genenv_core/domains/served/domain.py",
     "if not -SLACK <= reward <= 1 + SLACK:", "if False:",
 )  # fmt: skip
 @mutation(
@@ -213,11 +213,11 @@ def test_a_reward_out_of_range_and_a_transcript_of_others_are_refused(server: Su
 
 
 @mutation(
-    "sessions are not shared", "genenv_core/domains/openenv/sessions.py",
+    "sessions are not shared", "genenv_core/domains/served/sessions.py",
     "if free is not None or room or not shared:", "if True:",
 )  # fmt: skip
 @mutation(
-    "a session that is taken is not begun anew", "genenv_core/domains/openenv/episode.py",
+    "a session that is taken is not begun anew", "genenv_core/domains/served/episode.py",
     "if not own:", "if not own and not self._begun:",
 )  # fmt: skip
 def test_many_attempts_in_step_share_little_room(server: SumsServer) -> None:
@@ -237,7 +237,7 @@ def _held(domain: OpenEnvDomain, first: int) -> bool:
 
 
 @mutation(
-    "a lost server is not waited for", "genenv_core/domains/openenv/sessions.py",
+    "a lost server is not waited for", "genenv_core/domains/served/sessions.py",
     "if self._patience.over() or time.monotonic() > deadline or final():", "if True:",
 )  # fmt: skip
 def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
@@ -301,7 +301,7 @@ def test_an_answer_that_does_not_come_is_the_environments_failure(server: SumsSe
 
 
 @mutation(
-    "another answer than before is taken", "genenv_core/domains/openenv/episode.py",
+    "another answer than before is taken", "genenv_core/domains/served/episode.py",
     "if heard != self._prompt:", "if False:",
 )  # fmt: skip
 def test_a_server_that_answers_otherwise_than_before_is_named(server: SumsServer) -> None:
@@ -343,7 +343,7 @@ def test_a_certificate_is_played(server: SumsServer, monkeypatch: pytest.MonkeyP
 
 
 @mutation(
-    "every attempt waits for a lost server anew", "genenv_core/domains/openenv/client.py",
+    "every attempt waits for a lost server anew", "genenv_core/domains/served/client.py",
     "self._since = now if self._since is None else self._since", "self._since = now",
 )  # fmt: skip
 def test_all_attempts_together_wait_for_a_lost_server() -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from genenv_core.domains.openenv.client import (
+from genenv_core.domains.served.client import (
     CAPACITY,
     PAUSE_S,
     Patience,
@@ -172,7 +172,7 @@ class Seats:
             self._opening += 1
             if not self._tidying:
                 self._tidying = True
-                threading.Thread(target=self._tidy, name="genenv-openenv-rest", daemon=True).start()
+                threading.Thread(target=self._tidy, name="genenv-served-rest", daemon=True).start()
         opened: list[Seat] = []
         try:
             opened.append(Seat(self._connect(), weakref.ref(owner), busy=True))
