@@ -7,10 +7,16 @@ Nothing of that package is imported here.
 from __future__ import annotations
 
 import asyncio
+import atexit
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
+from functools import cache
+from weakref import WeakSet
 
 from genenv_core.domains.ors.events import FAILED, result_of, session_of
 from genenv_core.domains.served.client import (
+    END_S,
     INVALID,
     SHOWN,
     RefusedByServer,
@@ -47,12 +53,18 @@ class OrsSession:
     def __init__(self, server: OrsServer) -> None:
         self._server = server
         self._url, self._id, self._environment = "", "", ""
+        self.ending: Future[None] | None = None
+        """The question that ends the session before, until it is answered."""
+        _sessions.add(self)
 
     def reset(self, arguments: JsonObject) -> ServerAnswer:
         """Open a task, given what `/create` takes; the metadata are its tools. Raises as `step`."""
         self.close()
+        if self.ending is not None:
+            self.ending.result()  # a server has no more sessions than there are seats
         self._url, self._environment = self._server.url, str(arguments["env_name"])
         self._id = session_of(*self._asked("POST", "/create_session"))
+        _end_at_exit()
         self._asked("POST", "/create", arguments)
         prompt = read_json(*self._asked("GET", f"/{self._environment}/prompt"))
         tools = read_json(*self._asked("GET", f"/{self._environment}/task_tools"))
@@ -83,7 +95,9 @@ class OrsSession:
     def close(self) -> None:
         """End the session, without waiting for it."""
         if self._id:
-            asyncio.run_coroutine_threadsafe(_end(self._server, self._url, self._id), loop())
+            self.ending = asyncio.run_coroutine_threadsafe(
+                _end(self._server, self._url, self._id), loop()
+            )
             self._id = ""
 
     def _asked(self, method: str, path: str, body: JsonObject | None = None) -> tuple[str, str]:
@@ -109,3 +123,21 @@ async def _end(server: OrsServer, url: str, session: str) -> None:
 
 def _shown(said: object) -> str:
     return one_line(storable(str(said)), SHOWN)
+
+
+_sessions: WeakSet[OrsSession] = WeakSet()
+
+
+@cache
+def _end_at_exit() -> None:
+    """End the sessions that are left with the process: a server keeps them for a long time.
+
+    Called once there is a connection, so that these end before it does.
+    """
+    atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    for session in list(_sessions):
+        session.close()
+    wait_for([one.ending for one in list(_sessions) if one.ending is not None], END_S)

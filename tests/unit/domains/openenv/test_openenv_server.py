@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from genenv_core.domains.openenv import openenv
-from genenv_core.domains.served.client import Patience
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.protocol import Episode
 from genenv_core.domains.rewards import rewards_given
+from genenv_core.domains.served.client import Patience
 from genenv_core.domains.steps import stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import CANARIES, certify
@@ -39,6 +38,7 @@ from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.domains.openenv.double import Sums, SumsServer, serving
 from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
+from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
 
 NAME = "genenv_core.domains.openenv:openenv"
@@ -78,14 +78,6 @@ def task(domain: OpenEnvDomain, first: int = 2, second: int = 5) -> TaskDraft:
     (draft,) = domain.parse(f'{{"first": {first}, "second": {second}}}')
     assert isinstance(draft, TaskDraft), draft
     return draft
-
-
-def played(domain: OpenEnvDomain, draft: TaskDraft, *says: str) -> list[Message]:
-    """Return the transcript in which the agent says these texts."""
-    messages, episode = domain.agent_messages(draft), domain.episode(draft, 0)
-    for text in says:
-        messages += [{"role": "assistant", "content": text}, *episode.step(text).messages]
-    return messages
 
 
 def test_it_plays_without_a_fault(any_server: Any) -> None:
@@ -390,13 +382,7 @@ def test_an_app_is_served_here_and_begins_anew_when_it_dies(
         "wait_s": BOUND_S,
     }
     domain = openenv(options)
-    draft = task(domain)
-    first, second = domain.episode(draft, 0), domain.episode(draft, 0)
-    assert not first.step("8").done and not second.step("8").done
-    (child,) = [one for one in psutil.Process().children() if "serving.py" in str(one.cmdline())]
-    child.kill()
-    child.wait()
-    assert first.step("7").done and second.step("7").done
+    goes_on_after_a_kill("openenv_sums:app", domain, task(domain), wrong="8", right="7")
 
 
 def test_its_version_follows_the_server_and_not_its_address(
