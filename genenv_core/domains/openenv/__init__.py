@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from genenv_core.domains.kit.served.answered import AnsweredDomain
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.openenv.options import OpenEnvOptions
 from genenv_core.domains.parts import read_options
-from genenv_core.domains.served.answered import AnsweredDomain
 
 
 class AnsweredOpenEnv(AnsweredDomain, OpenEnvDomain):

@@ -8,7 +8,7 @@ action.
 from __future__ import annotations
 
 from genenv_core.domains.kit.answers import without_thought
-from genenv_core.domains.served.forms import ActionForm, ListedForm, as_tool, calls_in
+from genenv_core.domains.kit.served.forms import ActionForm, ListedForm, as_tool, calls_in
 from genenv_core.types import JsonObject
 
 ACT = "act"

@@ -12,7 +12,7 @@ from typing import cast
 
 import aiohttp
 
-from genenv_core.domains.served.client import (
+from genenv_core.domains.kit.served.client import (
     SHOWN,
     RefusedByServer,
     RemoteServer,

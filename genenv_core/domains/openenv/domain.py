@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from genenv_core.domains.kit.served.client import ServerAnswer
+from genenv_core.domains.kit.served.domain import OpenedTask, ServedDomain
+from genenv_core.domains.kit.served.episode import EpisodeStage
+from genenv_core.domains.kit.served.programs import MOST_SEED, of_seeds
+from genenv_core.domains.kit.served.reach import server_of
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.openenv.actions import LIST_TOOLS, McpForm, form_of, takes_mcp
 from genenv_core.domains.openenv.client import OpenEnvServer
 from genenv_core.domains.openenv.facts import facts_of
 from genenv_core.domains.openenv.options import OpenEnvOptions
 from genenv_core.domains.openenv.wording import tell
-from genenv_core.domains.served.client import ServerAnswer
-from genenv_core.domains.served.domain import OpenedTask, ServedDomain
-from genenv_core.domains.served.episode import EpisodeStage
-from genenv_core.domains.served.programs import MOST_SEED, of_seeds
-from genenv_core.domains.served.reach import server_of
 from genenv_core.ids import seed_from
 from genenv_core.types import JsonObject, TaskDraft
 

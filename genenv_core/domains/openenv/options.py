@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from genenv_core.domains.served.options import ServedOptions
+from genenv_core.domains.kit.served.options import ServedOptions
 
 
 class OpenEnvOptions(ServedOptions):

@@ -14,8 +14,7 @@ from contextlib import suppress
 from functools import cache
 from weakref import WeakSet
 
-from genenv_core.domains.ors.events import FAILED, result_of, session_of
-from genenv_core.domains.served.client import (
+from genenv_core.domains.kit.served.client import (
     END_S,
     INVALID,
     SHOWN,
@@ -28,6 +27,7 @@ from genenv_core.domains.served.client import (
     read_reward,
     wait,
 )
+from genenv_core.domains.ors.events import FAILED, result_of, session_of
 from genenv_core.domains.steps import EnvironmentLost, storable
 from genenv_core.errors import one_line
 from genenv_core.types import JsonObject

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from genenv_core.domains.kit.served.client import ServerAnswer, as_object
+from genenv_core.domains.kit.served.domain import OpenedTask, ServedDomain
+from genenv_core.domains.kit.served.episode import EpisodeStage
+from genenv_core.domains.kit.served.reach import server_of
 from genenv_core.domains.ors.client import OrsServer
 from genenv_core.domains.ors.facts import facts_of
 from genenv_core.domains.ors.options import OrsOptions
 from genenv_core.domains.ors.tools import OrsForm, tell
-from genenv_core.domains.served.client import ServerAnswer, as_object
-from genenv_core.domains.served.domain import OpenedTask, ServedDomain
-from genenv_core.domains.served.episode import EpisodeStage
-from genenv_core.domains.served.reach import server_of
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import DomainError
 from genenv_core.types import JsonObject, TaskDraft

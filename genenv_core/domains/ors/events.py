@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from genenv_core.domains.served.client import SHOWN, RefusedByServer
+from genenv_core.domains.kit.served.client import SHOWN, RefusedByServer
 from genenv_core.domains.steps import EnvironmentLost, storable
 from genenv_core.errors import one_line
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from genenv_core.domains.served.client import RemoteServer, as_object
-from genenv_core.domains.served.facts import asked_of, environments_of, splits_of
+from genenv_core.domains.kit.served.client import RemoteServer, as_object
+from genenv_core.domains.kit.served.facts import asked_of, environments_of, splits_of
 from genenv_core.errors import ConfigError
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from genenv_core.domains.kit.served.client import ServerAnswer, as_list, as_object
+from genenv_core.domains.kit.served.forms import ListedForm
 from genenv_core.domains.kit.tools import told
-from genenv_core.domains.served.client import ServerAnswer, as_list, as_object
-from genenv_core.domains.served.forms import ListedForm
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject

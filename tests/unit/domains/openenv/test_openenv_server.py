@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.kit.served.client import Patience
 from genenv_core.domains.openenv import openenv
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.protocol import Episode
 from genenv_core.domains.rewards import rewards_given
-from genenv_core.domains.served.client import Patience
 from genenv_core.domains.steps import stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import CANARIES, certify
@@ -150,11 +150,11 @@ def test_a_text_that_spells_no_arguments_is_no_task(server: SumsServer) -> None:
 
 
 @mutation(
-    "the last reward is the first", "genenv_core/domains/served/domain.py",
+    "the last reward is the first", "genenv_core/domains/kit/served/domain.py",
     '"last": values[-1]', '"last": values[0]',
 )  # fmt: skip
 @mutation(
-    "rewards are not scaled", "genenv_core/domains/served/domain.py",
+    "rewards are not scaled", "genenv_core/domains/kit/served/domain.py",
     "reward = (found - low) / (high - low)", "reward = found",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_the_verdict_is_made_of_the_stored_rewards(
 
 
 @mutation(
-    "a reward may be out of range", "genenv_core/domains/served/domain.py",
+    "a reward may be out of range", "genenv_core/domains/kit/served/domain.py",
     "if not -SLACK <= reward <= 1 + SLACK:", "if False:",
 )  # fmt: skip
 @mutation(
@@ -205,11 +205,11 @@ def test_a_reward_out_of_range_and_a_transcript_of_others_are_refused(server: Su
 
 
 @mutation(
-    "sessions are not shared", "genenv_core/domains/served/sessions.py",
+    "sessions are not shared", "genenv_core/domains/kit/served/sessions.py",
     "if free is not None or room or not shared:", "if True:",
 )  # fmt: skip
 @mutation(
-    "a session that is taken is not begun anew", "genenv_core/domains/served/episode.py",
+    "a session that is taken is not begun anew", "genenv_core/domains/kit/served/episode.py",
     "if not own:", "if not own and not self._begun:",
 )  # fmt: skip
 def test_many_attempts_in_step_share_little_room(server: SumsServer) -> None:
@@ -229,7 +229,7 @@ def _held(domain: OpenEnvDomain, first: int) -> bool:
 
 
 @mutation(
-    "a lost server is not waited for", "genenv_core/domains/served/sessions.py",
+    "a lost server is not waited for", "genenv_core/domains/kit/served/sessions.py",
     "if self._patience.over() or time.monotonic() > deadline or final():", "if True:",
 )  # fmt: skip
 def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
@@ -293,7 +293,7 @@ def test_an_answer_that_does_not_come_is_the_environments_failure(server: SumsSe
 
 
 @mutation(
-    "another answer than before is taken", "genenv_core/domains/served/episode.py",
+    "another answer than before is taken", "genenv_core/domains/kit/served/episode.py",
     "if heard != self._prompt:", "if False:",
 )  # fmt: skip
 def test_a_server_that_answers_otherwise_than_before_is_named(server: SumsServer) -> None:
@@ -335,7 +335,7 @@ def test_a_certificate_is_played(server: SumsServer, monkeypatch: pytest.MonkeyP
 
 
 @mutation(
-    "every attempt waits for a lost server anew", "genenv_core/domains/served/client.py",
+    "every attempt waits for a lost server anew", "genenv_core/domains/kit/served/client.py",
     "self._since = now if self._since is None else self._since", "self._since = now",
 )  # fmt: skip
 def test_all_attempts_together_wait_for_a_lost_server() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.kit.served.client import RefusedByServer, ServerAnswer
 from genenv_core.domains.ors.events import events, result_of, session_of
 from genenv_core.domains.ors.tools import OrsForm, tell
-from genenv_core.domains.served.client import RefusedByServer, ServerAnswer
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol, TypeVar, cast
 
-from genenv_core.domains.served.client import RemoteServer
-from genenv_core.domains.served.options import ServedOptions
-from genenv_core.domains.served.process import ServerProcess
-from genenv_core.domains.served.sessions import Seats
+from genenv_core.domains.kit.served.client import RemoteServer
+from genenv_core.domains.kit.served.options import ServedOptions
+from genenv_core.domains.kit.served.process import ServerProcess
+from genenv_core.domains.kit.served.sessions import Seats
 
 Server = TypeVar("Server", bound=RemoteServer, covariant=True)
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, cast
 
 from genenv_core.domains.kit.answers import without_thought
+from genenv_core.domains.kit.served.client import as_object
 from genenv_core.domains.kit.tools import ERROR
-from genenv_core.domains.served.client import as_object
 from genenv_core.domains.tool_calls import in_order
 from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject

@@ -188,7 +188,7 @@ def as_list(value: object) -> list[object]:
 
 
 def read_reward(value: object, where: str) -> float | None:
-    """Return a step's reward, None for none; raises EnvironmentLost for what is no number."""
+    """Return a step's reward, None for none; raises EnvironmentLost where it is no number."""
     if value is not None and not isinstance(value, int | float):
         raise EnvironmentLost(f"{where} answers with the reward {str(value)[:SHOWN]}")
     return None if value is None else float(value)

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from genenv_core.domains.parts import AIM, TRIES, env_request, in_heldout, with_rules
-from genenv_core.domains.rewards import REWARD, rewards_given
-from genenv_core.domains.served.client import (
+from genenv_core.domains.kit.served.client import (
     RefusedByServer,
     RemoteServer,
     ServerAnswer,
     ServerSession,
     as_object,
 )
-from genenv_core.domains.served.episode import EpisodeStage, ServedEpisode
-from genenv_core.domains.served.forms import ActionForm
-from genenv_core.domains.served.options import ServedOptions
-from genenv_core.domains.served.programs import ResetSchema, of_tasks, spelled
-from genenv_core.domains.served.reach import seats_of
+from genenv_core.domains.kit.served.episode import EpisodeStage, ServedEpisode
+from genenv_core.domains.kit.served.forms import ActionForm
+from genenv_core.domains.kit.served.options import ServedOptions
+from genenv_core.domains.kit.served.programs import ResetSchema, of_tasks, spelled
+from genenv_core.domains.kit.served.reach import seats_of
+from genenv_core.domains.parts import AIM, TRIES, env_request, in_heldout, with_rules
+from genenv_core.domains.rewards import REWARD, rewards_given
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from

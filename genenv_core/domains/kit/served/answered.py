@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from genenv_core.domains.kit.served.domain import ServedDomain
+from genenv_core.domains.kit.served.programs import spelled
 from genenv_core.domains.parts import TRIES, drawn_rate
 from genenv_core.domains.protocol import SeedExample
-from genenv_core.domains.served.domain import ServedDomain
-from genenv_core.domains.served.programs import spelled
 from genenv_core.ids import seed_from
 from genenv_core.types import AgentHistory, Context, TaskDraft
 

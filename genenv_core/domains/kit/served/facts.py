@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from genenv_core.domains.served.client import RemoteServer, as_list, as_object
+from genenv_core.domains.kit.served.client import RemoteServer, as_list, as_object
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError
 

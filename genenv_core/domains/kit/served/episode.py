@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from genenv_core.domains.kit.tools import ERROR
-from genenv_core.domains.rewards import REWARD, rewarded
-from genenv_core.domains.served.client import (
+from genenv_core.domains.kit.served.client import (
     INVALID,
     RefusedByServer,
     ServerAnswer,
     ServerSession,
 )
-from genenv_core.domains.served.forms import ActionForm
-from genenv_core.domains.served.sessions import Seats
+from genenv_core.domains.kit.served.forms import ActionForm
+from genenv_core.domains.kit.served.sessions import Seats
+from genenv_core.domains.kit.tools import ERROR
+from genenv_core.domains.rewards import REWARD, rewarded
 from genenv_core.types import JsonObject, Message, Observation
 
 Tell = Callable[[ServerAnswer], str]
