@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genenv_core.domains.openenv.answered import AnsweredOpenEnv
+from genenv_core.domains.kit.served.answered import AnsweredDomain
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.openenv.options import OpenEnvOptions
 from genenv_core.domains.parts import read_options
+
+
+class AnsweredOpenEnv(AnsweredDomain, OpenEnvDomain):
+    """One that says what solves its tasks, in the metadata of a reset."""
 
 
 def openenv(options: Mapping[str, Any]) -> OpenEnvDomain:

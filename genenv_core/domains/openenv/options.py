@@ -2,88 +2,28 @@
 
 from __future__ import annotations
 
-import os
-from typing import Any, Literal, Self
+from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from genenv_core.domains.kit.domain import Options
-from genenv_core.errors import ConfigError
-from genenv_core.types import JsonObject
-
-URL_VARIABLE = "GENENV_OPENENV_URL"
-"""Names the server where `url` is not given: then its address is in no key, and may change."""
+from genenv_core.domains.kit.served.options import ServedOptions
 
 
-class OpenEnvOptions(Options):
-    """Where the server is, what its tasks are, and what its rewards mean."""
+class OpenEnvOptions(ServedOptions):
+    """What a reset takes, which tasks there are without that, and what the agent does not read.
 
-    url: str | None = Field(default=None, min_length=1)
-    """Address of the server, such as `http://127.0.0.1:8000`; None: `GENENV_OPENENV_URL`."""
-    serve: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-    """An app to serve on 127.0.0.1 in the place of a server elsewhere, `package.server.app:app`;
-    the interpreter that `GENENV_OPENENV_PYTHON` names imports it."""
-    variables: tuple[str, ...] = ()
-    """With `serve`: names of environment variables that the app gets."""
+    `family` and `difficulty` are arguments of the reset. `answer` is a field of the reset's
+    metadata, with a text or a call.
+    """
+
+    url_variable: ClassVar[str] = "GENENV_OPENENV_URL"
+    python_variable: ClassVar[str] = "GENENV_OPENENV_PYTHON"
+    package: ClassVar[str] = "openenv"
+
     reset: dict[str, Any] | None = None
     """JSON schema of the reset arguments that pi_env writes; None: the server's own tasks by split
     and index, or seeds where it has none."""
-    split: str = "train"
-    """Of a server with tasks: the split that pi_env chooses from."""
-    test_split: str = "test"
-    """Of a server with tasks: the split of held-out tasks. Without it, every fifth task by a hash
-    is held out."""
     seeds: int = Field(default=10_000, ge=100, le=2**31 - 1)
     """Of a server without tasks: how many seeds there are."""
-    family: str | None = None
-    """The reset argument that is a task's family in statistics; None: all are one family."""
-    difficulty: str | None = None
-    """The reset argument that is a task's difficulty, a number; None: all are equally hard."""
-    answer: str | None = None
-    """The field of the reset's metadata with the text or call that solves the task in one turn;
-    None: nobody knows."""
-    instructions: str = ""
-    """What the agent reads before what the reset says."""
     hidden: tuple[str, ...] = ()
     """Fields of observations that the agent does not read."""
-    reward: Literal["last", "sum", "max"] = "last"
-    """What an attempt's reward is, of those of its steps."""
-    reward_range: tuple[float, float] = (0.0, 1.0)
-    """The worst and the best reward of an attempt, where R_agent is 0 and 1."""
-    success_at: float = Field(default=1.0, gt=0, le=1)
-    """R_agent from which on an attempt is a success."""
-    repeatable: bool = True
-    """Whether equal arguments and actions get equal answers. false: an attempt that loses its
-    session fails, and attempts share no sessions."""
-    sessions: int = Field(default=64, ge=1, le=10_000)
-    """Sessions with the server at once; fewer where it says that it is full."""
-    timeout_s: float = Field(default=30.0, gt=0, le=3600)
-    """Longest wait for one answer, in seconds."""
-    wait_s: float = Field(default=30.0, ge=0, le=3600)
-    """How long a server that gives no answer is waited for, in seconds."""
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Self:
-        if self.url and self.serve:
-            raise ValueError("url and serve both name a server: give one of them")
-        low, high = self.reward_range
-        if not low < high:
-            raise ValueError(f"reward_range {low:g} to {high:g}: give the worst reward first")
-        return self
-
-    @property
-    def address(self) -> str:
-        """Return the address of the server; raises ConfigError where nobody says it."""
-        found = self.url or os.environ.get(URL_VARIABLE)
-        if not found:
-            raise ConfigError(
-                f"domain.options.url: no server is named: give http://HOST:PORT, or set "
-                f"{URL_VARIABLE}, or name an app in domain.options.serve"
-            )
-        return found
-
-    @property
-    def meaning(self) -> JsonObject:
-        """Return the options that decide what tasks and verdicts are."""
-        where = {"url", "serve", "variables", "sessions", "timeout_s", "wait_s"}
-        return self.model_dump(mode="json", exclude=where)

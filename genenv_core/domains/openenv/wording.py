@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import cast
 
+from genenv_core.domains.kit.served.client import ServerAnswer, as_object
 from genenv_core.domains.kit.tools import ERROR, told
-from genenv_core.domains.openenv.client import ServerAnswer, as_object
 from genenv_core.errors import one_line
 from genenv_core.types import JsonObject
 

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from tests.waiting import BOUND_S
+from tests.unit.domains.doubles import Double, running
 
 ACTION = {
     "properties": {"answer": {"type": "string"}, "metadata": {"type": "object"}},
@@ -59,7 +57,7 @@ def _answer(
 
 
 @dataclass
-class SumsServer:
+class SumsServer(Double):
     """The server; the fields may be changed while it runs.
 
     `spoil` gets each question and the text of its answer and returns what is sent; None closes the
@@ -74,28 +72,15 @@ class SumsServer:
     open: int = 0
     most: int = 0
     """Sessions at once so far."""
-    port: int = 0
-    _loop: Any = None
     _sockets: set[Any] = field(default_factory=set)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Serve, on the port of before where there was one."""
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(BOUND_S)
 
     def stop(self) -> None:
         """Close everything, as a process that dies does."""
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(BOUND_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        super().stop()
         self.open = 0
 
-    async def _start(self) -> None:
-        app = web.Application()
+    def routes(self, app: web.Application) -> None:
+        """Add the routes of the server."""
         app.router.add_get("/metadata", self._metadata)
         app.router.add_get("/schema", self._schema)
         app.router.add_get("/list_environments", self._environments)
@@ -103,11 +88,6 @@ class SumsServer:
         app.router.add_post("/sums/num_tasks", self._num_tasks)
         app.router.add_get("/ws", self._serve)
         app.on_shutdown.append(self._drop)
-        self._runner = web.AppRunner(app, shutdown_timeout=0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
 
     async def _drop(self, app: web.Application) -> None:
         for socket in list(self._sockets):
@@ -173,9 +153,5 @@ def _error(code: str, message: str) -> str:
 @contextmanager
 def serving(**fields: Any) -> Iterator[SumsServer]:
     """Serve while the context lasts."""
-    server = SumsServer(**fields)
-    server.start()
-    try:
+    with running(SumsServer(**fields)) as server:
         yield server
-    finally:
-        server.stop()

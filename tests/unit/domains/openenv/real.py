@@ -1,4 +1,4 @@
-"""Environments that a lock makes, and a server of the real openenv package in one of them."""
+"""Environments that a lock makes, and a server of a real package in one of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.pipeline.commands import REPOSITORY
@@ -41,10 +42,15 @@ class RealServer:
     """A server of an app in a folder on 127.0.0.1; stopped by its own pid."""
 
     def __init__(
-        self, log: Path, app: str = "openenv_sums:app", folder: Path = EXAMPLES, **variables: str
+        self,
+        log: Path,
+        app: str = "openenv_sums:app",
+        folder: Path = EXAMPLES,
+        interpreter: Callable[[], Path] = python,
+        **variables: str,
     ) -> None:
         self._log, self._variables = log, variables
-        self._app, self._folder = app, folder
+        self._app, self._folder, self._python = app, folder, interpreter()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -59,7 +65,7 @@ class RealServer:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(python(), "-m", "uvicorn", self._app, "--host", "127.0.0.1"),
+                    *(self._python, "-m", "uvicorn", self._app, "--host", "127.0.0.1"),
                     *("--port", str(self.port), "--log-level", "warning"),
                 ],
                 cwd=self._folder,

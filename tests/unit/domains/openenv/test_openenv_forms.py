@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.kit.served.client import ServerAnswer
+from genenv_core.domains.kit.served.programs import ResetSchema, of_tasks, spelled
 from genenv_core.domains.openenv.actions import ActForm, McpForm, TextForm, form_of, takes_mcp
-from genenv_core.domains.openenv.client import ServerAnswer
-from genenv_core.domains.openenv.resets import ResetSchema, of_tasks, spelled
 from genenv_core.domains.openenv.wording import tell
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from genenv_core.domains.kit.served.client import Patience
 from genenv_core.domains.openenv import openenv
-from genenv_core.domains.openenv.client import Patience
 from genenv_core.domains.openenv.domain import OpenEnvDomain
 from genenv_core.domains.protocol import Episode
 from genenv_core.domains.rewards import rewards_given
@@ -39,6 +38,7 @@ from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.domains.openenv.double import Sums, SumsServer, serving
 from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
+from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
 
 NAME = "genenv_core.domains.openenv:openenv"
@@ -78,14 +78,6 @@ def task(domain: OpenEnvDomain, first: int = 2, second: int = 5) -> TaskDraft:
     (draft,) = domain.parse(f'{{"first": {first}, "second": {second}}}')
     assert isinstance(draft, TaskDraft), draft
     return draft
-
-
-def played(domain: OpenEnvDomain, draft: TaskDraft, *says: str) -> list[Message]:
-    """Return the transcript in which the agent says these texts."""
-    messages, episode = domain.agent_messages(draft), domain.episode(draft, 0)
-    for text in says:
-        messages += [{"role": "assistant", "content": text}, *episode.step(text).messages]
-    return messages
 
 
 def test_it_plays_without_a_fault(any_server: Any) -> None:
@@ -162,11 +154,11 @@ def test_a_text_that_spells_no_arguments_is_no_task(server: SumsServer) -> None:
 
 
 @mutation(
-    "the last reward is the first", "genenv_core/domains/openenv/domain.py",
+    "the last reward is the first", "genenv_core/domains/kit/served/domain.py",
     '"last": values[-1]', '"last": values[0]',
 )  # fmt: skip
 @mutation(
-    "rewards are not scaled", "genenv_core/domains/openenv/domain.py",
+    "rewards are not scaled", "genenv_core/domains/kit/served/domain.py",
     "reward = (found - low) / (high - low)", "reward = found",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -193,7 +185,7 @@ def test_the_verdict_is_made_of_the_stored_rewards(
 
 
 @mutation(
-    "a reward may be out of range", "genenv_core/domains/openenv/domain.py",
+    "a reward may be out of range", "genenv_core/domains/kit/served/domain.py",
     "if not -SLACK <= reward <= 1 + SLACK:", "if False:",
 )  # fmt: skip
 @mutation(
@@ -217,11 +209,11 @@ def test_a_reward_out_of_range_and_a_transcript_of_others_are_refused(server: Su
 
 
 @mutation(
-    "sessions are not shared", "genenv_core/domains/openenv/sessions.py",
+    "sessions are not shared", "genenv_core/domains/kit/served/sessions.py",
     "if free is not None or room or not shared:", "if True:",
 )  # fmt: skip
 @mutation(
-    "a session that is taken is not begun anew", "genenv_core/domains/openenv/episode.py",
+    "a session that is taken is not begun anew", "genenv_core/domains/kit/served/episode.py",
     "if not own:", "if not own and not self._begun:",
 )  # fmt: skip
 def test_many_attempts_in_step_share_little_room(server: SumsServer) -> None:
@@ -241,7 +233,7 @@ def _held(domain: OpenEnvDomain, first: int) -> bool:
 
 
 @mutation(
-    "a lost server is not waited for", "genenv_core/domains/openenv/sessions.py",
+    "a lost server is not waited for", "genenv_core/domains/kit/served/sessions.py",
     "if self._patience.over() or time.monotonic() > deadline or final():", "if True:",
 )  # fmt: skip
 def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
@@ -305,7 +297,7 @@ def test_an_answer_that_does_not_come_is_the_environments_failure(server: SumsSe
 
 
 @mutation(
-    "another answer than before is taken", "genenv_core/domains/openenv/episode.py",
+    "another answer than before is taken", "genenv_core/domains/kit/served/episode.py",
     "if heard != self._prompt:", "if False:",
 )  # fmt: skip
 def test_a_server_that_answers_otherwise_than_before_is_named(server: SumsServer) -> None:
@@ -347,7 +339,7 @@ def test_a_certificate_is_played(server: SumsServer, monkeypatch: pytest.MonkeyP
 
 
 @mutation(
-    "every attempt waits for a lost server anew", "genenv_core/domains/openenv/client.py",
+    "every attempt waits for a lost server anew", "genenv_core/domains/kit/served/client.py",
     "self._since = now if self._since is None else self._since", "self._since = now",
 )  # fmt: skip
 def test_all_attempts_together_wait_for_a_lost_server() -> None:
@@ -394,13 +386,7 @@ def test_an_app_is_served_here_and_begins_anew_when_it_dies(
         "wait_s": BOUND_S,
     }
     domain = openenv(options)
-    draft = task(domain)
-    first, second = domain.episode(draft, 0), domain.episode(draft, 0)
-    assert not first.step("8").done and not second.step("8").done
-    (child,) = [one for one in psutil.Process().children() if "serving.py" in str(one.cmdline())]
-    child.kill()
-    child.wait()
-    assert first.step("7").done and second.step("7").done
+    goes_on_after_a_kill("openenv_sums:app", domain, task(domain), wrong="8", right="7")
 
 
 def test_its_version_follows_the_server_and_not_its_address(

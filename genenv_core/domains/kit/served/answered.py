@@ -1,18 +1,18 @@
-"""An environment that says, in the metadata of a reset, what solves the task in one turn."""
+"""An environment that says what solves a task in one turn."""
 
 from __future__ import annotations
 
 import random
 
-from genenv_core.domains.openenv.domain import OpenEnvDomain
-from genenv_core.domains.openenv.resets import spelled
+from genenv_core.domains.kit.served.domain import ServedDomain
+from genenv_core.domains.kit.served.programs import spelled
 from genenv_core.domains.parts import TRIES, drawn_rate
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.ids import seed_from
 from genenv_core.types import AgentHistory, Context, TaskDraft
 
 
-class AnsweredOpenEnv(OpenEnvDomain):
+class AnsweredDomain(ServedDomain):
     """Its tasks have a right answer, so they can be checked, and tiny models be made for them."""
 
     def answer_turns(self, draft: TaskDraft) -> list[str]:
@@ -21,13 +21,13 @@ class AnsweredOpenEnv(OpenEnvDomain):
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return requests that are not held out, with their answers; some may come again."""
-        drafts = self.open_tasks(seed_from("openenv", "agent_examples", seed), count)
+        drafts = self.open_tasks(seed_from(self.name, "agent_examples", seed), count)
         return [(self.agent_messages(draft), draft.ground_truth) for draft in drafts]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
         """Return prompts for pi_env with programs; which are easy, only attempts can say."""
         del easy_skew
-        rng = random.Random(seed_from("openenv", "env_examples", seed))
+        rng = random.Random(seed_from(self.name, "env_examples", seed))
         examples: list[SeedExample] = []
         while len(examples) < count:
             base, new = (self._program(rng) for _ in range(2))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from genenv_core.domains.openenv.client import (
+from genenv_core.domains.kit.served.client import (
     CAPACITY,
     PAUSE_S,
     Patience,
@@ -165,14 +165,14 @@ class Seats:
                 if time.monotonic() > deadline:
                     raise EnvironmentLost(
                         f"the server has room for {self._most} sessions, and all are in use: raise "
-                        "what it takes (max_concurrent_envs), or lower the attempts under way "
-                        "(execution.open_attempts)"
+                        "domain.options.sessions and what the server takes (of OpenEnv "
+                        "max_concurrent_envs), or lower execution.open_attempts"
                     )
                 self._changed.wait(LOOK_S)
             self._opening += 1
             if not self._tidying:
                 self._tidying = True
-                threading.Thread(target=self._tidy, name="genenv-openenv-rest", daemon=True).start()
+                threading.Thread(target=self._tidy, name="genenv-served-rest", daemon=True).start()
         opened: list[Seat] = []
         try:
             opened.append(Seat(self._connect(), weakref.ref(owner), busy=True))

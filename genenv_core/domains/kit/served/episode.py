@@ -1,19 +1,19 @@
-"""One attempt at a task of an OpenEnv server, played in a session that may be taken away."""
+"""One attempt at a task of a server, played in a session that may be taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from genenv_core.domains.kit.tools import ERROR
-from genenv_core.domains.openenv.actions import ActionForm
-from genenv_core.domains.openenv.client import (
+from genenv_core.domains.kit.served.client import (
     INVALID,
     RefusedByServer,
     ServerAnswer,
     ServerSession,
 )
-from genenv_core.domains.openenv.sessions import Seats
+from genenv_core.domains.kit.served.forms import ActionForm
+from genenv_core.domains.kit.served.sessions import Seats
+from genenv_core.domains.kit.tools import ERROR
 from genenv_core.domains.rewards import REWARD, rewarded
 from genenv_core.types import JsonObject, Message, Observation
 
@@ -30,15 +30,20 @@ class EpisodeStage:
         form: what the agent's turns are to the server.
         tell: what the server's answers are to the agent.
         repeatable: whether equal arguments and actions get equal answers.
+        may_stop: whether an agent may end an attempt, by a turn without an action, before it has
+            any reward; else the server should have given one by then.
+        remedy: what to do about answers that differ in what means nothing; "" for nothing.
     """
 
     seats: Seats
     form: ActionForm
     tell: Tell
     repeatable: bool
+    may_stop: bool = False
+    remedy: str = ""
 
 
-class OpenEnvEpisode:
+class ServedEpisode:
     """One attempt.
 
     Args:
@@ -74,7 +79,8 @@ class OpenEnvEpisode:
             raise
         if done:
             self._stage.seats.leave(self)
-            self._check_rewarded()
+            if actions or not self._stage.may_stop:
+                self._check_rewarded()
         return Observation(tuple(messages), done=done)
 
     def _check_rewarded(self) -> None:
@@ -141,5 +147,5 @@ class OpenEnvEpisode:
         other = ", or set domain.options.repeatable to false" if self._stage.repeatable else ""
         return RuntimeError(
             f"the server answers {what} with {now!r:.80}, and before with {before!r:.80}: seed "
-            f"what is random in it, or leave fields that differ out (domain.options.hidden){other}"
+            f"what is random in it{self._stage.remedy}{other}"
         )

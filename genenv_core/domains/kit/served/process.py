@@ -14,9 +14,6 @@ from select import select
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.surroundings import environment
 
-PYTHON_VARIABLE = "GENENV_OPENENV_PYTHON"
-"""Names the interpreter that has the environment's package."""
-
 SCRIPT = Path(__file__).parent / "serving.py"
 
 START_S = 120.0
@@ -29,11 +26,18 @@ QUOTED = 400
 class ServerProcess:
     """Serves `MODULE:APP` on 127.0.0.1, begins anew when it has ended, and ends with this process.
 
-    `variables` names what of the environment it gets besides what every child gets.
+    Args:
+        place: `MODULE:APP`.
+        variables: names what of the environment it gets besides what every child gets.
+        python_variable: names the interpreter.
+        package: what that interpreter has to have, for the error.
     """
 
-    def __init__(self, place: str, variables: Sequence[str]) -> None:
+    def __init__(
+        self, place: str, variables: Sequence[str], python_variable: str, package: str
+    ) -> None:
         self._place, self._variables = place, variables
+        self._python_variable, self._package = python_variable, package
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._url = ""
@@ -58,12 +62,12 @@ class ServerProcess:
                 self._process = None
 
     def _start(self) -> None:
-        python = os.environ.get(PYTHON_VARIABLE)
+        python = os.environ.get(self._python_variable)
         place = f"domain.options.serve {self._place!r}"
         if not python or not Path(python).is_file():
             raise ConfigError(
-                f"{place}: {PYTHON_VARIABLE} {python or 'is not set'}: name the interpreter of an "
-                "environment with openenv and this package"
+                f"{place}: {self._python_variable} {python or 'is not set'}: name the interpreter "
+                f"of an environment with {self._package} and this package"
             )
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(

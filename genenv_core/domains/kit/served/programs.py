@@ -1,11 +1,8 @@
 """The arguments with which an episode is reset: pi_env's programs, under a JSON schema.
 
-A program is one JSON object. Where its schema comes from:
-
-- `domain.options.reset`: pi_env writes any arguments that fit it, and the server decides whether
-  it takes them;
-- the server's own tasks: a program names a split and an index, so pi_env chooses among fixed tasks;
-- neither: a program is a seed.
+A program is one JSON object. Its schema is that of `domain.options.reset`, where a server takes any
+arguments; or it names a task of the server's own by split and index, so that pi_env chooses among
+fixed tasks; or it is a seed.
 """
 
 # jsonschema has no types.

@@ -1,0 +1,1 @@
+"""Domains of environments that a server plays: what all protocols of such servers share."""

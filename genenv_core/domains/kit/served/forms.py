@@ -1,0 +1,80 @@
+"""What an agent's turn is to a server: the actions in it, or a text that says why not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from genenv_core.domains.kit.answers import without_thought
+from genenv_core.domains.kit.served.client import as_object
+from genenv_core.domains.kit.tools import ERROR
+from genenv_core.domains.tool_calls import in_order
+from genenv_core.errors import ConfigError
+from genenv_core.types import JsonObject
+
+
+class ActionForm(ABC):
+    """How the agent's turns become actions."""
+
+    tools: Sequence[JsonObject] = ()
+    role = "tool"
+    """Who says what the server answers."""
+
+    @abstractmethod
+    def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
+        """Return the actions of a turn in order, each with the name of its tool; [] for none.
+
+        What was meant as an action and cannot be one is the text that the agent gets for it.
+        """
+
+
+class ListedForm(ActionForm):
+    """The agent calls the tools that the server lists."""
+
+    def __init__(self, listed: object) -> None:
+        """Read a server's list of tools; raises ConfigError for anything else."""
+        self.tools = []
+        for one in cast("list[Any]", listed) if isinstance(listed, list) else [None]:
+            tool = as_object(one)
+            schema = tool.get("input_schema") or tool.get("inputSchema") or {"type": "object"}
+            if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
+                raise ConfigError(f"the server lists tools that have no name: {listed!r:.120}")
+            made = as_tool(
+                tool["name"], str(tool.get("description") or ""), cast(JsonObject, schema)
+            )
+            self.tools.append(made)
+        self._names = [tool["function"]["name"] for tool in self.tools]
+
+    def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
+        """Return each call as the server takes it."""
+        return calls_in(text, {name: partial(self.action, name) for name in self._names})
+
+    @abstractmethod
+    def action(self, name: str, arguments: JsonObject) -> JsonObject:
+        """Return a call of a tool as the server takes it."""
+
+
+def calls_in(
+    text: str, known: Mapping[str, Callable[[JsonObject], JsonObject]]
+) -> list[tuple[str, JsonObject | str]]:
+    """Return the calls of a turn in order, as `ActionForm.actions`, given the tools by name."""
+    _, found = in_order(without_thought(text))
+    made: list[tuple[str, JsonObject | str]] = []
+    for call in found:
+        if isinstance(call, str):
+            why = f"{ERROR} the call is no JSON object with name and arguments"
+            made.append((next(iter(known), "unknown"), why))
+        elif call.name not in known:
+            why = f"{ERROR} there is no tool {call.name[:60]!a}; the tools are {', '.join(known)}"
+            made.append((call.name[:64], why))
+        else:
+            made.append((call.name, known[call.name](call.arguments)))
+    return made
+
+
+def as_tool(name: str, description: str, parameters: JsonObject) -> JsonObject:
+    """Return a tool in OpenAI's form."""
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}

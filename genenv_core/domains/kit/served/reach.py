@@ -1,0 +1,56 @@
+"""The servers that the domains of a process share, and the sessions with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol, TypeVar, cast
+
+from genenv_core.domains.kit.served.client import RemoteServer
+from genenv_core.domains.kit.served.options import ServedOptions
+from genenv_core.domains.kit.served.process import ServerProcess
+from genenv_core.domains.kit.served.sessions import Seats
+
+Server = TypeVar("Server", bound=RemoteServer, covariant=True)
+
+
+class ServerKind(Protocol[Server]):
+    """Makes a server, with the arguments of RemoteServer."""
+
+    def __call__(self, url: Callable[[], str], *, timeout_s: float, wait_s: float) -> Server:
+        """Return the server."""
+        ...
+
+
+def server_of(kind: ServerKind[Server], options: ServedOptions) -> Server:
+    """Return the server at an address, or that of an app which this process serves."""
+    place = options.serve or options.address
+    served = None if options.serve is None else options.variables
+    python = (options.python_variable, options.package)
+    return cast(Server, _server(kind, place, served, python, options.timeout_s, options.wait_s))
+
+
+@cache
+def seats_of(server: RemoteServer, most: int, wait_s: float) -> Seats:
+    """Return the sessions with a server, which all domains of a process share."""
+    return Seats(server.connect, most, wait_s, server.patience)
+
+
+@cache
+def _server(
+    kind: ServerKind[RemoteServer],
+    place: str,
+    served: tuple[str, ...] | None,
+    python: tuple[str, str],
+    timeout_s: float,
+    wait_s: float,
+) -> RemoteServer:
+    url = (lambda: place) if served is None else _process(place, served, *python).url
+    return kind(url, timeout_s=timeout_s, wait_s=wait_s)
+
+
+@cache
+def _process(
+    place: str, variables: tuple[str, ...], python_variable: str, package: str
+) -> ServerProcess:
+    return ServerProcess(place, variables, python_variable, package)

@@ -1,0 +1,143 @@
+"""A server of ORS as a client sees it: sessions over HTTP, calls that answer with events.
+
+The protocol is that of `ors-sdk` 0.1: a session plays one task, so each reset makes a new one.
+Nothing of that package is imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from functools import cache
+from weakref import WeakSet
+
+from genenv_core.domains.kit.served.client import (
+    END_S,
+    INVALID,
+    SHOWN,
+    RefusedByServer,
+    RemoteServer,
+    ServerAnswer,
+    as_object,
+    loop,
+    read_json,
+    read_reward,
+    wait,
+)
+from genenv_core.domains.ors.events import FAILED, result_of, session_of
+from genenv_core.domains.steps import EnvironmentLost, storable
+from genenv_core.errors import one_line
+from genenv_core.types import JsonObject
+
+SESSION = "X-Session-ID"
+"""The header that names a session."""
+
+LOST = (404, 410, 429, 502, 503, 504)
+"""Statuses of a session that the server has dropped, and of one that answers no questions now."""
+
+
+class OrsServer(RemoteServer):
+    """A server of ORS."""
+
+    def connect(self) -> OrsSession:
+        """Return a session that the server knows of from its first reset on."""
+        return OrsSession(self)
+
+
+class OrsSession:
+    """An environment of its own on the server: a new one with each reset."""
+
+    def __init__(self, server: OrsServer) -> None:
+        self._server = server
+        self._url, self._id, self._environment = "", "", ""
+        self.ending: Future[None] | None = None
+        """The question that ends the session before, until it is answered."""
+        _sessions.add(self)
+
+    def reset(self, arguments: JsonObject) -> ServerAnswer:
+        """Open a task, given what `/create` takes; the metadata are its tools. Raises as `step`."""
+        self.close()
+        if self.ending is not None:
+            self.ending.result()  # a server has no more sessions than there are seats
+        self._url, self._environment = self._server.url, str(arguments["env_name"])
+        self._id = session_of(*self._asked("POST", "/create_session"))
+        _end_at_exit()
+        self._asked("POST", "/create", arguments)
+        prompt = read_json(*self._asked("GET", f"/{self._environment}/prompt"))
+        tools = read_json(*self._asked("GET", f"/{self._environment}/task_tools"))
+        if not isinstance(prompt, list):
+            raise EnvironmentLost(f"{self._url} gives a prompt without blocks: {prompt!r:.120}")
+        return ServerAnswer({"blocks": prompt}, None, False, as_object(tools))
+
+    def step(self, action: JsonObject) -> ServerAnswer:
+        """Return what a call of a tool comes to.
+
+        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where it
+        has dropped the session, gives no answer in time, or none that can be read.
+        """
+        text, where = self._asked("POST", f"/{self._environment}/call", action)
+        said = as_object(read_json(result_of(text, where), where))
+        if said.get("ok") is False:
+            raise RefusedByServer(INVALID, _shown(said.get("error", "")))
+        output = as_object(said.get("output"))
+        if not isinstance(output.get("blocks"), list):
+            raise EnvironmentLost(f"{where} answers without blocks: {str(said)[:SHOWN]}")
+        return ServerAnswer(
+            output,
+            read_reward(output.get("reward"), where),
+            bool(output.get("finished")),
+            as_object(output.get("metadata")),
+        )
+
+    def close(self) -> None:
+        """End the session, without waiting for it."""
+        if self._id:
+            self.ending = asyncio.run_coroutine_threadsafe(
+                _end(self._server, self._url, self._id), loop()
+            )
+            self._id = ""
+
+    def _asked(self, method: str, path: str, body: JsonObject | None = None) -> tuple[str, str]:
+        """Return what a route answers, and where; raises as `step`."""
+        where = f"{self._url}{path}"
+        headers = {SESSION: self._id} if self._id else None
+        status, data = wait(self._server.sent(method, where, body, headers))
+        text = data.decode(errors="replace")
+        if status in LOST:
+            raise EnvironmentLost(f"{where} answers {status}: {_shown(text)}")
+        if status >= 400:
+            detail = text
+            with suppress(EnvironmentLost):
+                detail = as_object(read_json(text, where)).get("detail", text)
+            raise RefusedByServer(FAILED, _shown(detail))
+        return text, where
+
+
+async def _end(server: OrsServer, url: str, session: str) -> None:
+    with suppress(EnvironmentLost):
+        await server.sent("POST", f"{url}/delete", None, {SESSION: session})
+
+
+def _shown(said: object) -> str:
+    return one_line(storable(str(said)), SHOWN)
+
+
+_sessions: WeakSet[OrsSession] = WeakSet()
+
+
+@cache
+def _end_at_exit() -> None:
+    """End the sessions that are left with the process: a server keeps them for a long time.
+
+    Called once there is a connection, so that these end before it does.
+    """
+    atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    for session in list(_sessions):
+        session.close()
+    wait_for([one.ending for one in list(_sessions) if one.ending is not None], END_S)
