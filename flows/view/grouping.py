@@ -6,9 +6,12 @@ which runs differ: runs that differ in it alone are repetitions. Secrets are com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from flows.view.shown import SHORT
+from flows.view.reading import Row
+from flows.view.shown import SHORT, setting
 from genenv_core.hiding import _SECRET as SECRET  # pyright: ignore[reportPrivateUsage]
 from genenv_core.hiding import HIDDEN
 from genenv_core.storage.records.differing import NO_SETTING
@@ -97,6 +100,45 @@ def settings(runs: str) -> str:
     FROM runs AS r, json_tree(r.config) AS n
     WHERE n.type NOT IN ('OBJECT', 'ARRAY')
         AND substr(n.fullkey, 3) NOT IN ({apart}) AND {runs}"""
+
+
+def set_apart(settings: Iterable[Row], domains: Mapping[str, str]) -> dict[str, str]:
+    """Return how each run differs from the others of its domain, as `apart` of `differing` says it.
+
+    `settings` has a row a setting: its name, then its value as JSON in each run, in the order of
+    `domains`, None where a run has none.
+    """
+    found: dict[str, list[tuple[int, str]]] = {run: [] for run in domains}
+    for row in settings:
+        name, *values = row.values()
+        for domain in dict.fromkeys(domains.values()):
+            there = {
+                run: value
+                for run, value in zip(domains, values, strict=True)
+                if domains[run] == domain
+            }
+            alike = Counter(there.values())
+            if name == "seed" or len(alike) == 1:
+                continue
+            for run, value in there.items():
+                if value is not None:
+                    found[run].append((alike[value], f"{name} {_said(name, value)}"))
+    return {run: _rarest(words) for run, words in found.items()}
+
+
+def _rarest(words: Sequence[tuple[int, str]]) -> str:
+    """Return the first few of words with how often each is, and how many more there are."""
+    named = ", ".join(sorted(word for _, word in sorted(words)[:NAMED]))
+    left = len(words) - NAMED
+    return named + (f" and {left} more" if left > 0 else "")
+
+
+def _said(name: str, value: str) -> str:
+    """Return a value that is JSON in the words of `_shown`."""
+    read = json.loads(value)
+    kept = setting(read, name)
+    words = str(kept) if isinstance(read, str) or kept != read else value
+    return words if len(words) <= SHORT else f"{words[:SHORT]}…"
 
 
 def more(count: str, most: int) -> str:

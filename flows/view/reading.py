@@ -43,7 +43,7 @@ MOST_SINGLE = 3
 APART = 2
 """Questions at a time that have a process of their own, which may use all that its limits allow."""
 
-LARGE = frozenset({"trace_tokens", "generations", "contexts", "evaluation_texts"})
+LARGE = frozenset(one.name for one in TABLES.values() if one.kind == "payload")
 """Tables that are not fetched from a store elsewhere unless a question names them."""
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from genenv_core.config.comparison import Budget, Measure
+from genenv_core.config.arms import ARMS
+from genenv_core.config.comparison import ABLATIONS, Budget, Measure
 from genenv_core.config.request import Preset, Request, RootUri, RunName, optional
 
 
@@ -36,15 +37,22 @@ class StageRequest(Request):
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
 
 
+_ARMS = (
+    f"The first is compared with every other. An arm: {', '.join(ARMS)}; genenv without one of its "
+    f"means: {', '.join(ABLATIONS)}; or a changed field, such as lambda=0, alpha=0.3, level=group, "
+    "rollout.n=16."
+)
+
+
 class CompareRequest(Request):
     """Arms to play on the same seeds, and to compare."""
 
     preset: Preset = Preset.QUICKSTART
     """The configuration that every arm starts from."""
-    arms: list[str] = Field(default=["genenv", "random", "static"], min_length=2, max_length=50)
-    """The first is compared with every other. genenv, random, static, offline and base; genenv
-    without a means: no_filter, no_kl, no_conditioning, no_prediction; or a changed field, such as
-    lambda=0, alpha=0.3, level=group, rollout.n=16."""
+    arms: list[str] = Field(
+        default=["genenv", "random", "static"], min_length=2, max_length=50, description=_ARMS
+    )
+    """Arms by the names of `ARMS` and `ABLATIONS`, or by a changed field."""
     seeds: int = Field(default=10, ge=1, le=1000)
     """Seeds of each arm, the unit of the statistics: ten for a claim, six for any decision."""
     first_seed: int = Field(default=0, ge=0, le=2**31 - 1001)

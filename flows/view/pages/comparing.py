@@ -11,7 +11,7 @@ from typing import Any
 from starlette.requests import Request
 
 from flows.view.curves import ENOUGH, MOST, Curves, curves
-from flows.view.grouping import GROUPED, among, differing, grouped, more, settings
+from flows.view.grouping import GROUPED, among, differing, grouped, more, set_apart, settings
 from flows.view.intervals import paired
 from flows.view.looks import short_names
 from flows.view.pages import Page, require
@@ -42,17 +42,16 @@ BY = {
 def page(reader: Reader, request: Request) -> Page:
     """Return the runs of the address beside each other, or a list to choose from without two.
 
-    Raises NotFound for a run that is not there, QueryError.
+    How many runs are named decides before anything is asked about them. Raises NotFound for a run
+    that is not there, QueryError.
     """
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     by = parameter(request.query_params, "by", BY)
     most = MOST_GROUPED if by in GROUPED else MOST
-    members = None
-    if names:
-        members = reader.panel("members", "The runs of each line", _members(names, by))
-        require(reader, names, members)
-    if members is None or not 2 <= len(names) <= most:
+    if not 2 <= len(names) <= most:
         return _choosing(reader, names, most)
+    members = reader.panel("members", "The runs of each line", _members(names, by))
+    require(reader, names, members)
     drawn = curves(reader, names, by)
     values = {
         "names": names, "by": by, "BY": BY, "grouped": by in GROUPED, "curves": drawn,
@@ -64,8 +63,10 @@ def page(reader: Reader, request: Request) -> Page:
         values |= {"members": members, "each": GROUPED[by], "fewer": _fewer(drawn)}
         values |= _mixtures(reader, names) if by == "arm" else {}
     else:
-        values |= _of_runs(reader, names)
-        values |= {"told": {row["run_id"]: row["differs_in"] for row in members}}
+        of_runs = _of_runs(reader, names)
+        domains = {row["run_id"]: row["domain"] for row in members}
+        in_order = {run: domains[run] for run in names}
+        values |= {**of_runs, "told": set_apart(of_runs["differences"], in_order)}
     title = f"Compare {'arms and settings' if by == 'settings' else f'{by}s'}"
     return Page("compare.html.j2", title, values)
 
@@ -108,12 +109,17 @@ def _mixtures(reader: Reader, names: list[str]) -> dict[str, Any]:
 
 
 def _choosing(reader: Reader, names: Sequence[str], most: int) -> Page:
-    """Return the list of runs to choose from, and what is wrong with the present choice."""
+    """Return the list of runs to choose from, and what is wrong with the present choice.
+
+    Raises NotFound for a run of the choice that is not there.
+    """
     there = reader.panel(
         "choice", "Runs to choose from",
         "SELECT run_id, arm, domain, seed, epochs_planned, started_at FROM runs\n"
         "ORDER BY started_at DESC, run_id",
     )  # fmt: skip
+    if not there.truncated:
+        require(reader, names, there)
     given = f" {len(names)} was given." if len(names) == 1 else f" {len(names)} were given."
     says = f"Choose two to {most} runs.{given if names else ''}"
     if len(names) > most == MOST:
@@ -165,13 +171,9 @@ ORDER BY setting"""
 
 
 def _members(names: Sequence[str], by: str) -> str:
-    """Return the question for a row a run that is there: its group, or how it differs, and seed."""
+    """Return the question for a row a run that is there: its group and seed, or its domain."""
     if by not in GROUPED:
-        return (
-            f"WITH {differing(among(names), 'domain', ' ')}\n"
-            "SELECT r.run_id, r.seed, a.words AS differs_in\n"
-            f"FROM runs AS r LEFT JOIN apart AS a USING (run_id) WHERE {among(names)}"
-        )
+        return f"SELECT run_id, domain FROM runs WHERE {among(names)}"
     return (
         f"SELECT g.arm, g.run_id, r.seed\nFROM (\n{grouped(names, by)}\n) AS g\n"
         "JOIN runs AS r ON r.run_id = g.run_id\nORDER BY g.arm, r.seed, g.run_id"

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from flows.view.curves import curves
 from flows.view.pages import Page, about, heldout
 from flows.view.reading import Panel, Reader, Row
-from genenv_core.config.stages import STAGES
 from genenv_core.evidence.beginning import progress_of, reached
 from genenv_core.hiding import without_secrets
 from genenv_core.report.outcome import (
@@ -24,6 +23,7 @@ from genenv_core.report.outcome import (
     outcome_query,
 )
 from genenv_core.report.words import duration
+from genenv_core.storage.records.runs import place_of
 from genenv_core.storage.sql.duck import text
 from schemas.enums import StageState
 
@@ -197,12 +197,8 @@ def _stages(reader: Reader, run: str) -> Panel:
 
 def _grid(stages: Panel) -> tuple[list[str], list[tuple[int, dict[str, Row]]]]:
     """Return the stages in the order of work, and for each epoch its row of each."""
-    names = list(dict.fromkeys(row["stage"] for row in sorted(stages, key=_by_place)))
+    names = sorted({row["stage"]: None for row in stages}, key=place_of)
     epochs: dict[int, dict[str, Row]] = {}
     for row in stages:
         epochs.setdefault(row["epoch"], {})[row["stage"]] = row
     return names, list(epochs.items())
-
-
-def _by_place(row: Row) -> int:
-    return list(STAGES).index(row["stage"]) if row["stage"] in STAGES else len(STAGES)

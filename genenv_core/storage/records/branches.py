@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import Field
@@ -123,7 +123,8 @@ def _check_settings(
 def branch_off(store: Store, point: BranchPoint, where: str = "--from") -> Branch:
     """Return what a branch takes over, without noting it.
 
-    Raises ConfigError for a run that is not there or has not finished the epoch.
+    Raises ConfigError for a run that is not there or has not finished the epoch, and for one that
+    another genenv made of other stages.
     """
     if unknown := unknown_run(store, point.run_id):
         raise ConfigError(f"{where} {point}: {unknown}")
@@ -133,12 +134,8 @@ def branch_off(store: Store, point: BranchPoint, where: str = "--from") -> Branc
         needed = set(EPOCH_STAGES if epoch else START_STAGES)
         if epoch > 1 and "generate_tasks" in epochs[1]:  # an arm may play one set, that of epoch 1
             needed.discard("generate_tasks")
-        if not needed <= keys.keys():
-            last = f"the last one is {epoch - 1}" if epoch else "it has none"
-            raise ConfigError(
-                f"{where} {point}: the run has not finished epoch {epoch}; of its finished epochs "
-                f"{last}: name that one, or continue it with `genenv resume {point.run_id}`"
-            )
+        if why := _not_whole(point, epoch, keys, needed):
+            raise ConfigError(f"{where} {point}: {why}")
         epochs.append(keys)
     numbers = read_draws(store, point.run_id).numbers
     later = {
@@ -147,6 +144,34 @@ def branch_off(store: Store, point: BranchPoint, where: str = "--from") -> Branc
         if int(name.partition("@")[2]) > point.epoch
     }
     return Branch(run_id=point.run_id, epoch=point.epoch, epochs=tuple(epochs), draws=later)
+
+
+def _not_whole(
+    point: BranchPoint, epoch: int, keys: Mapping[str, str], needed: Collection[str]
+) -> str:
+    """Return why an epoch cannot be taken over, and what to do; '' for one that can.
+
+    One with the key of `LAST` was finished by the genenv of then, whose stages may be others.
+    """
+    if unknown := sorted(keys.keys() - STAGES.keys()):
+        return (
+            f"epoch {epoch} of the run has {', '.join(unknown)}, which this genenv does not know: "
+            "branch off with the genenv that made it"
+        )
+    missing = [name for name in STAGES if name in needed and name not in keys]
+    if missing and LAST in keys:
+        return (
+            f"epoch {epoch} of the run was made by an older genenv, which had no "
+            f"{', '.join(missing)} in it: `genenv resume {point.run_id}` computes what is missing, "
+            "and what changed since, then say the same command"
+        )
+    if missing:
+        last = f"the last one is {epoch - 1}" if epoch else "it has none"
+        return (
+            f"the run has not finished epoch {epoch}; of its finished epochs {last}: name that "
+            f"one, or continue it with `genenv resume {point.run_id}`"
+        )
+    return ""
 
 
 def note_branch(store: Store, run_id: str, branch: Branch) -> Branch:

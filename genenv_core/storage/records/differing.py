@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from genenv_core.config.stages import STAGES
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.records.keys import difference
 from genenv_core.storage.records.manifest import Manifest
-from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.records.runs import TRACKED, RunLog, place_of
 from genenv_core.storage.store.protocol import Store
 
 GIVEN = ("base_file", "agent_model", "env_model", "offline", "teacher", "model", "simulator")
@@ -129,7 +128,7 @@ def _origin(store: Store, run: str) -> str:
 
 def _order(place: tuple[int, str]) -> tuple[int, int]:
     """Return where a stage is in a run."""
-    return place[0], list(STAGES).index(place[1])
+    return place[0], place_of(place[1])
 
 
 def _parts(store: Store, stage: str, key: str) -> dict[str, Any] | None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from genenv_core.config.stages import STAGES
 from genenv_core.errors import ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.records.runs import TRACKED, RunLog
+from genenv_core.storage.records.runs import TRACKED, RunLog, place_of
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.protocol import Store
 
@@ -89,7 +88,7 @@ def merge_draws(store: Store, run_id: str, coming: Draws) -> None:
 
 def _earlier(store: Store, run_id: str, stage: str, epoch: int) -> tuple[tuple[str, str], ...]:
     """Return the outputs that a further draw replaces: of the stage and of all that comes after."""
-    run, order = RunLog(store, run_id), list(STAGES)
+    run = RunLog(store, run_id)
     if stage not in run.keys(epoch):
         raise ConfigError(
             f"run {run_id!r} has not finished {stage} of epoch {epoch}, so there is no draw to "
@@ -100,7 +99,7 @@ def _earlier(store: Store, run_id: str, stage: str, epoch: int) -> tuple[tuple[s
         for number in run.epochs()
         if number >= epoch
         for name, key in run.keys(number).items()
-        if name != TRACKED and (number > epoch or order.index(name) >= order.index(stage))
+        if name != TRACKED and (number > epoch or place_of(name) >= place_of(stage))
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
+from genenv_core.config.stages import STAGES
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
@@ -236,6 +237,11 @@ class EpochKeys(SealedRecord):
 
     epoch: int
     keys: dict[str, str]
+
+
+def place_of(stage: str) -> int:
+    """Return where a stage is in an epoch; last for one that only another genenv knows."""
+    return list(STAGES).index(stage) if stage in STAGES else len(STAGES)
 
 
 def leave_out(store: Store, run_id: str, why: str) -> bool:

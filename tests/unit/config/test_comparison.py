@@ -8,6 +8,7 @@ meant is refused by name; nothing is compared with itself.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from flows.cli.runs.compare import compare, seeds_of
 from flows.deploy.requests import comparison_of, configuration
-from genenv_core.config.arms import Arm
+from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.comparison import (
     ABLATIONS,
     SHORT,
@@ -33,6 +34,7 @@ from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 
 COMPARISON = "genenv_core/config/comparison.py"
+REQUESTS = "genenv_core/config/requests_beside.py"
 
 SETS = {"lambda=0": ("rwr.lambda", 0), "alpha=0.3": ("curriculum.alpha", 0.3)}
 
@@ -105,6 +107,13 @@ def test_the_form_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison, root = comparison_of(request)
     wanted = runs_of(["genenv", "lambda=0"], seeds=(5, 6), set={"epochs": 1})
     assert planned_runs(comparison, root) == wanted
+
+
+@mutation("the form names no ablation", REQUESTS, "', '.join(ABLATIONS)", "'no_filter and others'")
+def test_the_form_names_every_arm() -> None:
+    words = CompareRequest.model_json_schema()["properties"]["arms"]["description"]
+    named = set(re.findall(r"\w+", words))
+    assert {*ARMS, *ABLATIONS} <= named
 
 
 @pytest.mark.parametrize(

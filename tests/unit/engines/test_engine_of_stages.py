@@ -2,11 +2,13 @@
 
 Invariants: a request's model name carries the checkpoint's digest; logprobs are those of the
 contract, for each nucleus; settings that decide no result come from `execution`; a domain without a
-grammar refuses structured generation.
+grammar refuses structured generation; code that asks for an engine by its name is listed here, and
+was decided on for each engine that there is.
 """
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -25,13 +27,69 @@ from genenv_core.errors import ConfigError
 from tasks import generate_tasks
 from tasks.policies.engine import engine_of
 from tasks.stage import progress
+from tests.mutations import mutation
+from tests.unit.test_layers import LAYERS, REPOSITORY
 
 DIGEST = "0123456789abcdef" * 4
+
+COMPUTE = "genenv_core/config/sections/compute.py"
+
+BY_NAME = {
+    ("genenv_core/config/schema.py", "self.compute.engine != 'vllm'"): "which settings do nothing",
+    ("tasks/policies/sampler.py", "config.compute.engine == 'vllm'"): "answers of tools by grammar",
+    ("tasks/rwr_update.py", "config.compute.engine == 'vllm'"): "answers of tools by grammar",
+    ("tasks/stage/key.py", "config.compute.engine == 'vllm'"): "whether it samples on a processor",
+    (
+        "flows/replaying.py",
+        "(compute.engine, compute.device, compute.threads) == ('transformers', 'cpu', 1)",
+    ): "whether equal bits are promised",
+}
+"""Comparisons with the name of an engine, by file: what each decides. An engine that they do not
+name counts as the other one."""
+
+DECIDED = ("transformers", "vllm")
+"""Engines for which every place of `BY_NAME` was read and is right."""
 
 
 @pytest.mark.parametrize("kind", get_args(EngineKind))
 def test_each_kind_is_a_module_that_opens_an_engine(kind: Any) -> None:
     assert callable(import_module(engine_module(kind)).open_engine)
+
+
+@mutation(
+    "an engine is added and nobody looks where engines are told apart", COMPUTE,
+    'Literal["transformers", "vllm"]', 'Literal["transformers", "vllm", "third"]',
+)  # fmt: skip
+def test_places_that_ask_for_an_engine_by_name_were_decided_for_each() -> None:
+    added = sorted({*get_args(EngineKind)} ^ {*DECIDED})
+    places = "".join(f"\n  {file}: {text}: {why}" for (file, text), why in BY_NAME.items())
+    assert not added, f"decide for {', '.join(added)} in each place, then name it here:{places}"
+
+
+@mutation(
+    "code asks for an engine by its name in a new place", "tasks/stage/key.py",
+    'if "training" in stage.reads and config.training.own_processes:',
+    'if config.compute.engine == "vllm" and config.training.own_processes:',
+)  # fmt: skip
+def test_each_place_that_asks_for_an_engine_by_name_is_listed() -> None:
+    found = [
+        (file.relative_to(REPOSITORY).as_posix(), ast.unparse(node))
+        for layer in LAYERS
+        for file in (REPOSITORY / layer).rglob("*.py")
+        if ".engine" in (source := file.read_text())
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Compare | ast.Match) and _names_an_engine(node)
+    ]
+    assert sorted(found) == sorted(BY_NAME)
+
+
+def _names_an_engine(node: ast.AST) -> bool:
+    """Return whether a comparison has a field `engine` in it, and the name of an engine."""
+    inner = list(ast.walk(node))
+    kinds = get_args(EngineKind)
+    return any(isinstance(one, ast.Attribute) and one.attr == "engine" for one in inner) and any(
+        isinstance(one, ast.Constant) and one.value in kinds for one in inner
+    )
 
 
 def context_of(*overrides: str, **more: Any) -> Any:

@@ -19,10 +19,11 @@ from flows.preparing import prepare
 from genenv_core.config.branching import BranchPoint
 from genenv_core.config.load import resolve
 from genenv_core.config.run_options import RunOptions
-from genenv_core.config.stages import EPOCH_STAGES, START_STAGES
+from genenv_core.config.stages import EPOCH_STAGES, START_STAGES, WARM, StageEntry
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError, IntegrityError
 from genenv_core.storage import paths
+from genenv_core.storage.records import branches
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.records.branches import (
     Branch,
@@ -117,13 +118,46 @@ def test_what_is_not_there_is_refused(store: LocalStore, point: str, words: str)
 
 @mutation(
     "a run may branch off from an epoch that is not finished", BRANCHES,
-    "if not needed <= keys.keys():", "if not keys:",
+    "    if missing:\n", "    if not keys:\n",
 )  # fmt: skip
 def test_an_epoch_that_was_begun_is_not_finished(store: LocalStore) -> None:
     open_run(store, "run-c", 2)
     write_epoch(store, "run-c", 0, stages=["bootstrap"])
     with pytest.raises(ConfigError, match=r"has not finished epoch 0; .* it has none"):
         branch_off(store, BranchPoint(run_id="run-c", epoch=0))
+
+
+@mutation(
+    "a finished epoch of other stages is called not finished", BRANCHES,
+    "if missing and LAST in keys:", "if False:",
+)  # fmt: skip
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_finished_epoch_of_an_older_genenv_is_refused_by_the_stage_that_it_lacks(
+    epoch: int, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = StageEntry("weigh", "weigh", "a stage of tomorrow", at_start=True)
+    known = list(branches.STAGES.items())
+    monkeypatch.setattr(branches, "STAGES", dict([*known[:-2], ("weigh", later), *known[-2:]]))
+    name = "EPOCH_STAGES" if epoch else "START_STAGES"
+    monkeypatch.setattr(branches, name, (*getattr(branches, name), "weigh"))
+    words = f"epoch {epoch} of the run was made by an older genenv, which had no weigh in it: "
+    with pytest.raises(ConfigError, match=f"{words}`genenv resume run-a` computes what is missing"):
+        branch_off(store, POINT)
+
+
+@mutation(
+    "a stage that a newer genenv added is left behind", BRANCHES,
+    "if unknown := sorted(keys.keys() - STAGES.keys()):", "if unknown := '':",
+)  # fmt: skip
+def test_an_epoch_of_a_newer_genenv_is_refused(store: LocalStore) -> None:
+    RunLog(store, "run-a").note_key(1, "weigh", "k" * 64)
+    with pytest.raises(ConfigError, match="epoch 1 of the run has weigh, which this genenv does"):
+        branch_off(store, POINT)
+    assert branch_off(store, BranchPoint(run_id="run-a", epoch=0)).epoch == 0
+
+
+def test_a_run_of_before_the_warm_start_is_taken_over(store: LocalStore) -> None:
+    assert WARM not in branch_off(store, POINT).epochs[0]
 
 
 def test_settings_are_compared_also_when_the_other_run_is_gone(store: LocalStore) -> None:

@@ -56,8 +56,8 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
 
 @mutation(
     "the first difference is any", "genenv_core/storage/records/differing.py",
-    "return place[0], list(STAGES).index(place[1])",
-    "return place[0], -list(STAGES).index(place[1])",
+    "return place[0], place_of(place[1])",
+    "return place[0], -place_of(place[1])",
 )  # fmt: skip
 def test_each_part_of_a_key_is_told_by_its_kind(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
@@ -78,6 +78,19 @@ def test_each_part_of_a_key_is_told_by_its_kind(tmp_path: Path) -> None:
     assert (found.first.epoch, found.first.stage, found.same) == (1, "rollout", 1)
     reasons = ("config.rollout.n 8 -> 4", "runtime.torch 2.13.0 -> 2.14.0")
     assert found.first.reasons == reasons
+
+
+@mutation(
+    "a stage of a newer genenv ends a comparison", "genenv_core/storage/records/runs.py",
+    "if stage in STAGES else len(STAGES)", "if True else len(STAGES)",
+)  # fmt: skip
+def test_a_stage_of_a_newer_genenv_comes_last(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for run in "ab":
+        play(store, run, {})
+        RunLog(store, run).note_key(1, "weigh", run * 64)
+    found = differing(store, "a", "b").first
+    assert found is not None and (found.stage, found.epoch) == ("weigh", 1)
 
 
 def test_another_file_is_data(tmp_path: Path) -> None:

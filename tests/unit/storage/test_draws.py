@@ -64,6 +64,11 @@ def test_what_follows_is_kept_and_what_comes_before_is_not_named(store: LocalSto
     assert set(kept) == {(stage, key_of(stage, 2)) for stage in expected}
 
 
+def test_what_a_newer_genenv_made_of_a_draw_is_kept(store: LocalStore) -> None:
+    RunLog(store, "run-a").note_key(1, "weigh", "k" * 64)
+    assert ("weigh", "k" * 64) in force_draw(store, "run-a", "rollout", 1).kept
+
+
 def test_a_stage_without_a_first_draw_is_refused(store: LocalStore) -> None:
     with pytest.raises(ConfigError, match="has not finished rollout of epoch 3"):
         force_draw(store, "run-a", "rollout", 3)

@@ -1,4 +1,4 @@
-"""Roots with several runs whose results on test tasks are known."""
+"""Roots of several runs whose results on test tasks are known, and the page that compares them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from starlette.testclient import TestClient
 
+from flows.view.app import application
 from flows.view.reading import Reader
 from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import ArtifactWriter
@@ -16,6 +18,7 @@ from genenv_core.storage.records.keys import key_parts, stage_key
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.unit.builders_root import START, rows_of
+from tests.unit.view.reading_pages import Shown, tables
 
 CURRICULUM = {"alpha": 0.5, "k_min": 0.25}
 """Settings that a chart draws as a band."""
@@ -63,6 +66,19 @@ def evaluations(epoch: int, values: Mapping[str, float], *, sampled: bool) -> pl
 def tasks(values: Sequence[float], first: int = 0) -> dict[str, float]:
     """Return values by the ids of test tasks."""
     return {f"test-{place:03d}": value for place, value in enumerate(values, first)}
+
+
+def got(store: LocalStore, runs: Sequence[str], by: str) -> str:
+    """Return the page of these runs beside each other, a line for each run, arm or settings."""
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        answer = browser.get("/compare", params={"run": runs, "by": by})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def panel(page: str, name: str) -> Shown:
+    """Return a table of a page."""
+    return next(one for one in tables(page) if one.name == name)
 
 
 @contextmanager

@@ -27,8 +27,8 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_root import fill
-from tests.unit.view.builders_comparing import play, reading, tasks
-from tests.unit.view.reading_pages import Pages, Shown, held_against_sql, tables
+from tests.unit.view.builders_comparing import got, panel, play, reading, tasks
+from tests.unit.view.reading_pages import Pages, held_against_sql
 
 pytestmark = pytest.mark.slow
 
@@ -39,23 +39,10 @@ FILE = "flows/view/pages/comparing.py"
 GROUPING = "flows/view/grouping.py"
 
 
-def got(store: LocalStore, runs: list[str], by: str = "run") -> str:
-    """Return the page of these runs beside each other."""
-    with TestClient(application(store), base_url="http://localhost") as browser:
-        answer = browser.get("/compare", params={"run": runs, "by": by})
-    assert answer.status_code == 200, answer.text
-    return answer.text
-
-
-def panel(text: str, name: str) -> Shown:
-    """Return a table of a page."""
-    return next(one for one in tables(text) if one.name == name)
-
-
 def results(store: LocalStore, runs: list[str]) -> list[dict[str, Any]]:
     """Return the rows of the results of these runs, with all digits."""
     with pools.connect(store.root) as con:
-        return query(con, panel(got(store, runs), "results").sql).to_dicts()
+        return query(con, panel(got(store, runs, "run"), "results").sql).to_dicts()
 
 
 def by_arm(text: str) -> list[dict[str, str]]:
@@ -71,11 +58,11 @@ def by_arm(text: str) -> list[dict[str, str]]:
 )  # fmt: skip
 def test_without_two_runs_there_is_a_list_to_choose_from(tmp_path: Path):
     store = LocalStore(tmp_path)
-    assert "There is no run to compare yet" in got(store, [])
+    assert "There is no run to compare yet" in got(store, [], "run")
     for run in ("a", "b"):
         play(store, run, {0: tasks(START), 1: tasks(ONE)})
     for chosen, said in (([], "Choose two to 8 runs."), (["a"], "1 was given.")):
-        text = got(store, chosen)
+        text = got(store, chosen, "run")
         assert said in text
         assert {row[1] for row in panel(text, "choice").rows} == {"a", "b"}
         assert text.count(" checked>") == len(chosen)
@@ -88,7 +75,7 @@ def test_more_runs_than_a_picture_holds_lead_to_the_list(tmp_path: Path):
     names = [f"run-{place}" for place in range(MOST + 1)]
     for run in names:
         fill(store, run, epochs=0)
-    text = got(store, names)
+    text = got(store, names, "run")
     assert f"{MOST + 1} were given. Up to 200 are compared by their arms" in text
 
 
@@ -154,7 +141,7 @@ def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
     (_, second) = results(store, ["one", "other"])
     assert (second["minus_first"], second["low"], second["high"]) == (None, None, None)
     assert (second["same_tasks"], second["other_tasks"]) == (4, 4)
-    assert "4 are the same, 4 only one of them has" in got(store, ["one", "other"])
+    assert "4 are the same, 4 only one of them has" in got(store, ["one", "other"], "run")
 
 
 @mutation(
@@ -225,7 +212,7 @@ def test_the_first_stage_that_differs_from_the_first_run_is_named(tmp_path: Path
         known = differing(store, "run-one", run).first
         assert first_difference(store, "run-one", run) == known
         assert known is not None and (known.stage, known.epoch) == ("publish", 0)
-    text = got(store, ["run-one", "run-two", "run-six"])
+    text = got(store, ["run-one", "run-two", "run-six"], "run")
     part = text.split('<h2 id="first">')[1].split("<h2")[0]
     assert part.count(": publish of epoch 0") == 2
     assert part.count("<code>seed 0 -&gt; 1</code>") == 2
@@ -253,7 +240,7 @@ def test_the_name_and_the_root_of_a_run_are_no_settings(tmp_path: Path):
     store = LocalStore(tmp_path)
     play(store, "one", {0: tasks(START), 1: tasks(ONE)})
     play(store, "other", {0: tasks(START), 1: tasks(ONE)}, rwr={"steps": 4})
-    rows = panel(got(store, ["one", "other"]), "differences").rows
+    rows = panel(got(store, ["one", "other"], "run"), "differences").rows
     assert [row[0] for row in rows] == ["rwr.steps"]
 
 
@@ -262,7 +249,7 @@ def test_names_are_short_and_whole_in_their_titles(tmp_path: Path):
     names = ["tiny-genenv-s0-aa", "tiny-genenv-s1-bb"]
     for place, run in enumerate(names):
         play(store, run, {0: tasks(START), 1: tasks(ONE)}, seed=place)
-    text = got(store, names)
+    text = got(store, names, "run")
     for run in names:
         assert f'title="{run}">…{run.removeprefix("tiny-genenv-")}</a>' in text
         assert f"/runs/{run}" in Pages(text).links

@@ -30,8 +30,8 @@ from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
-from tests.unit.view.builders_comparing import play, reading, tasks
-from tests.unit.view.reading_pages import Shown, held_against_sql, tables
+from tests.unit.view.builders_comparing import got, panel, play, reading, tasks
+from tests.unit.view.reading_pages import held_against_sql, tables
 
 pytestmark = pytest.mark.slow
 
@@ -50,19 +50,6 @@ def two_methods(store: LocalStore) -> list[str]:
             play(store, f"{name}-{seed}", epochs, seed=seed, rwr={"rehearsal": share})
     play(store, "other", {0: tasks(START), 1: tasks(START)}, arm="random", rwr={"rehearsal": 0.5})
     return ["plain-0", "plain-1", "told-0", "told-1", "other"]
-
-
-def got(store: LocalStore, runs: list[str], by: str = "settings") -> str:
-    """Return the page of these runs beside each other."""
-    with TestClient(application(store), base_url="http://localhost") as browser:
-        answer = browser.get("/compare", params={"run": runs, "by": by})
-    assert answer.status_code == 200, answer.text
-    return answer.text
-
-
-def panel(page: str, name: str) -> Shown:
-    """Return a table of a page."""
-    return next(one for one in tables(page) if one.name == name)
 
 
 def groups(store: LocalStore, runs: list[str]) -> dict[str, str]:
@@ -95,7 +82,7 @@ def test_lines_by_settings_are_means_of_runs_that_differ_in_the_seed_alone(tmp_p
     rows = {(row["line"], row["epoch"]): row["answer"] for row in found.panel}
     for line, name in ((PLAIN, "plain"), (TOLD, "told")):
         assert rows[line, 1] == pytest.approx(np.mean(ENDS[name]) + 0.01)
-    page = got(store, names)
+    page = got(store, names, "settings")
     shown = panel(page, "arms")
     arms = {row[0]: dict(zip(shown.columns, row, strict=True)) for row in shown.rows}
     apart = np.mean(ENDS["told"]) - np.mean(ENDS["plain"])
@@ -255,11 +242,7 @@ def test_the_list_of_runs_says_how_runs_of_an_arm_differ(tmp_path: Path):
 
 @mutation(
     "a line of a run does not say how it differs", COMPARING,
-    """{row["run_id"]: row["differs_in"] for row in members}""", "{}",
-)  # fmt: skip
-@mutation(
-    "compared runs are held against those of their own arm", COMPARING,
-    "differing(among(names), 'domain', ' ')", "differing(among(names), 'arm', ' ')",
+    'set_apart(of_runs["differences"], in_order)', "{}",
 )  # fmt: skip
 def test_a_compared_run_says_how_it_differs_from_the_others(tmp_path: Path):
     store = LocalStore(tmp_path)
@@ -286,7 +269,7 @@ def test_a_picture_has_as_many_groups_as_a_person_can_tell_apart(tmp_path: Path)
     names = [f"run-{place}" for place in range(MOST + 1)]
     for place, run in enumerate(names):
         play(store, run, {0: tasks(START), 1: tasks(START)}, rwr={"steps": place})
-    page = got(store, names)
+    page = got(store, names, "settings")
     assert f"The first {MOST} of {MOST + 1} are drawn." in page
     assert len(panel(page, "arms").rows) == MOST + 1
 
