@@ -21,6 +21,7 @@ import pytest
 
 from flows.deploy.pod_settings import PodSettings, job_manifest
 from tests.infra.cluster import Cluster, Node
+from tests.infra.cluster.kubelet import Kubelet
 from tests.infra.conftest import granted
 from tests.waiting import BOUND_S, until
 
@@ -96,6 +97,14 @@ def pod_of(double: Cluster, body: dict[str, Any], *phases: str) -> dict[str, Any
 def scheduled(pod: dict[str, Any]) -> str:
     (condition,) = pod["status"]["conditions"]
     return pod["spec"].get("nodeName") or condition["message"]
+
+
+def test_pods_compute_as_this_machine_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    given: Any = None
+    kubelet = Kubelet(given, tmp_path, set(), {})
+    assert kubelet.env["OPENBLAS_CORETYPE"] == "Haswell"
+    assert "HOME" not in kubelet.env
 
 
 def test_a_pod_gets_its_environment_and_its_exit_status_is_the_pods(double: Cluster):

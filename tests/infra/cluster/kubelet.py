@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from genenv_core.surroundings import deciding
 from tests.holds import Holds
 from tests.infra.checks import amount
 from tests.infra.cluster.store import Object, Store
@@ -94,7 +95,8 @@ class Kubelet:
         self.containers: dict[str, Container] = {}
         self.evicting: dict[str, str] = {}
         self.holds = Holds(folder / "holds")
-        self.env = IMAGE_ENV | self.holds.environment
+        # An image is made for its machines: what decides arithmetic there is as it is here.
+        self.env = IMAGE_ENV | deciding(os.environ) | self.holds.environment
 
     async def sync(self, namespace: str) -> None:
         """Start each scheduled pod once."""
