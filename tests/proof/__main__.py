@@ -25,10 +25,12 @@ from tests.proof.playing import (
     play_beside,
     proven,
 )
-from tests.proof.table import ALL, SUITES, Suite
+from tests.proof.table import ALL, SUITES, Suite, in_turn
 
 OUT = REPOSITORY / ".ci" / "out"
 WORKERS = 2
+BESIDE = 3
+"""So many served suites play at a time: each waits for half of its time."""
 SLOWEST = 20
 """So many tests are named with their seconds."""
 
@@ -85,13 +87,13 @@ def _play(names: list[str]) -> int:
         _note_passed(commit, together, every[-1])
     beside = [suite for suite in suites if suite.served and not suite.alone]
     if beside:
-        print(f"== {WORKERS} at a time: {', '.join(suite.name for suite in beside)}", flush=True)
-        began, served = time.perf_counter(), list(play_beside(beside, WORKERS))
+        print(f"== {BESIDE} at a time: {', '.join(suite.name for suite in beside)}", flush=True)
+        began, served = time.perf_counter(), list(play_beside(beside, BESIDE))
         seconds = time.perf_counter() - began
         rows += [_row(suite.name, played) for suite, played in served]
         tests = sum(row[1] for row in rows[-len(served) :])
         cores = sum(played.busy for _, played in served) / seconds
-        rows.append((f"these, {WORKERS} at a time", tests, seconds, f"{cores:.2f}"))
+        rows.append((f"these, {BESIDE} at a time", tests, seconds, f"{cores:.2f}"))
         for suite, played in served:
             play_again(played)
             every.append(played)
@@ -123,7 +125,7 @@ def _row(name: str, played: Played) -> tuple[str, int, float, str]:
 
 
 def _files(suites: list[Suite]) -> list[str]:
-    return [file for suite in suites for file in suite.files(REPOSITORY)]
+    return in_turn(file for suite in suites for file in suite.files(REPOSITORY))
 
 
 def _note_passed(commit: str, suites: list[Suite], played: Played) -> None:

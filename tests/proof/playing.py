@@ -70,8 +70,8 @@ class Played:
 
 
 def play(paths: Sequence[str], *, workers: int = 0, root: Path = REPOSITORY) -> Played:
-    """Play the slow tests of files below `root`, in so many processes of pytest-xdist."""
-    spread = ["-n", str(workers), "--dist", "loadfile"] if workers else []
+    """Play the slow tests of files below `root` in turn, in so many processes of pytest-xdist."""
+    spread = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"] if workers else []
     return _pytest([*paths, "-m", "slow", *spread], root)
 
 

@@ -19,7 +19,7 @@ class Suite:
     """Slow tests of one subject.
 
     `tests` are files and folders below tests/. A `served` suite waits for servers or workers, which
-    have deadlines: it plays in one process, beside at most one other of its kind, and a test of it
+    have deadlines: it plays in one process, beside a few others of its kind, and a test of it
     that fails is played once more. One with a browser plays `alone`.
     `needs` are make targets that install what the tests use beside `.venv`.
     """
@@ -41,6 +41,17 @@ class Suite:
             file.relative_to(root).as_posix() for file in (root / "tests").rglob("test_*.py")
         )
         return [name for name in names if suite_of(name) == self.name]
+
+
+def in_turn(files: Iterable[str]) -> list[str]:
+    """Return test files in the order in which they are begun: those of BEGUN_FIRST, the rest."""
+
+    def rank(file: str) -> int:
+        return next(
+            (i for i, path in enumerate(BEGUN_FIRST) if file.startswith(path)), len(BEGUN_FIRST)
+        )
+
+    return sorted(files, key=rank)
 
 
 SUITES = (
@@ -101,7 +112,7 @@ SUITES = (
         ),
     ),
     Suite("smollm2", ("pipeline/test_smollm2.py", "pipeline/test_laptop.py"), needs=("smollm2",)),
-    # The longest first: two of these play at a time.
+    # The longest first: several of these play at a time.
     Suite(
         "up",
         ("infra/test_up.py", "infra/test_postgresql.py", "pipeline/test_local_server.py"),
@@ -135,6 +146,16 @@ SUITES = (
         needs=("browser",),
     ),
 )
+
+BEGUN_FIRST = (
+    "tests/unit/training/test_training_launch.py",
+    "tests/unit/training/test_training_starved.py",
+    "tests/unit/domains/openenv/test_openenv_run.py",
+    "tests/unit/exchange/test_environments_outside.py",
+    "tests/unit/benches/test_bench_gpu.py",
+    "tests/pipeline/",
+)
+"""Files whose tests take long. Begun last, one of them would leave a core idle at the end."""
 
 BY_HAND = ("tests/gpu", "tests/vllm")
 """Slow tests of no suite: those of a GPU (`make test-gpu`), and those that need the environment of

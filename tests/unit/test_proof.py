@@ -31,7 +31,18 @@ from tests.proof.changes import (
     renew,
 )
 from tests.proof.playing import FAILED, Played, play, play_again, play_beside, proven
-from tests.proof.table import ALL, ASKED_BY, BY_HAND, SUITES, Suite, asked, named, suite_of
+from tests.proof.table import (
+    ALL,
+    ASKED_BY,
+    BEGUN_FIRST,
+    BY_HAND,
+    SUITES,
+    Suite,
+    asked,
+    in_turn,
+    named,
+    suite_of,
+)
 
 SIMULATIONS = "tests/unit/algorithm/test_reward.py"
 SANDBOX = "tests/unit/schemas/test_views.py"
@@ -215,6 +226,18 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(tmp_path: Path, text: str) -> str:
     (tmp_path / "test_written.py").write_text(text)
     return "test_written.py"
+
+
+def test_files_whose_tests_take_long_are_begun_first(tmp_path: Path) -> None:
+    assert all((REPOSITORY / path).exists() for path in BEGUN_FIRST)
+    given = ["tests/unit/a.py", "tests/pipeline/b.py", "tests/unit/c.py", BEGUN_FIRST[0]]
+    assert in_turn(given) == [BEGUN_FIRST[0], "tests/pipeline/b.py", given[0], given[2]]
+
+    passes = "import pytest as p\n@p.mark.slow\n@p.mark.parametrize('i', range({}))\n"
+    for name, tests in (("test_one.py", 1), ("test_many.py", 3)):
+        (tmp_path / name).write_text(passes.format(tests) + "def test_passes(i):\n    pass\n")
+    played = play(["test_one.py", "test_many.py"], workers=1, root=tmp_path)
+    assert played.passed and list(played.tests.items()) == [("test_one.py", 1), ("test_many.py", 3)]
 
 
 @pytest.mark.usefixtures("bare")
