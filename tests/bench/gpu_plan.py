@@ -65,11 +65,17 @@ def training_of(plan: Plan) -> TrainingConfig:
     return TrainingConfig.model_validate(values | {"kernels": plan.kernels})
 
 
+def frozen_in_half(plan: Plan) -> bool:
+    """Return whether frozen weights below adapters are in bfloat16, as checkpoints have them."""
+    return bool(plan.lora) and plan.device == "cuda"
+
+
 def job_of(plan: Plan) -> Job:
     """Return the plan as a job whose memory can be estimated."""
+    shape = DecoderShape.of(config_of(plan.shape).to_dict())
     return Job(
         loss="grpo" if plan.update == "grpo" else "rwr",
-        shape=replace(DecoderShape.of(config_of(plan.shape).to_dict()), attention_bias=True),
+        shape=replace(shape, attention_bias=True, stored_bytes=2 if frozen_in_half(plan) else 4),
         training=training_of(plan),
         row_tokens=plan.prompt + plan.completion,
         completion_tokens=plan.completion,

@@ -12,7 +12,15 @@ import torch
 
 from genenv_core.config.sections.training import LoraConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
-from tests.bench.gpu_plan import GROUP, QWEN, Plan, config_of, rows_of, training_of
+from tests.bench.gpu_plan import (
+    GROUP,
+    QWEN,
+    Plan,
+    config_of,
+    frozen_in_half,
+    rows_of,
+    training_of,
+)
 
 ENOUGH_STEPS = 3
 """A measurement ends early, with this many steps at least, when half of its time is over."""
@@ -50,7 +58,9 @@ def measure(plan: Plan) -> dict[str, Any]:
         use_kernels(model, training_of(plan))
         if plan.lora:
             model = add_adapter(
-                model.bfloat16() if cuda else model, home, LoraConfig(rank=plan.lora)
+                model.bfloat16() if frozen_in_half(plan) else model,
+                home,
+                LoraConfig(rank=plan.lora),
             )
         if cuda:
             torch.cuda.empty_cache()

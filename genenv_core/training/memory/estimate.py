@@ -4,7 +4,8 @@ Counted by dtype, sharding and LoRA: weights, gradients, Adam's two moments, cop
 the leash's way back, DDP's buckets, what FSDP gathers, autocast's casts), and for each row of a
 micro-batch what the backward pass needs. The coefficients of a layer were measured in float32 on
 the tensors that transformers 5.23 keeps for Qwen2 and Llama with SDPA attention (a test measures
-them again); those of bfloat16 are bounds. None was compared with a GPU yet (docs/training.md).
+them again); those of bfloat16 are bounds. On an H200 the estimates were 6 to 17 % above the
+peak (docs/performance.md).
 
 Rows with shared prefixes (`training.rows`) count as if they shared nothing: an upper
 bound of what they need.

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from genenv_core.training.memory.estimate import DecoderShape
+from genenv_core.training.memory.estimate import GB, DecoderShape, estimate
 from tests.bench import gpu, gpu_plan
+from tests.mutations import mutation
 
 SIZES = ["--rows", "16", "--micro", "4", "--prompt", "8", "--completion", "16", "--steps", "3"]
 
@@ -46,6 +47,29 @@ def test_the_limit_counts_products_and_no_gradients_of_what_lora_leaves_alone() 
     assert gpu_plan.flops(plan(shape="0.5B")) == 6 * 494_032_768
     looked_up = 152_064 * 3584
     assert gpu_plan.flops(plan(shape="7B", lora=32)) == 4 * (7_615_616_512 - looked_up)
+
+
+@mutation(
+    "frozen weights of a bench count as float32", "tests/bench/gpu_plan.py",
+    "stored_bytes=2 if frozen_in_half(plan) else 4", "stored_bytes=4",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("update", "shape", "lora", "peak_gb"),
+    [
+        ("grpo", "0.5B", 0, 9.35), ("rwr", "0.5B", 0, 20.54),
+        ("grpo", "1.5B", 0, 28.46), ("rwr", "1.5B", 0, 44.22), ("grpo", "7B", 32, 19.10),
+    ],
+)  # fmt: skip
+def test_estimates_are_a_little_above_the_peaks_of_an_h200(
+    update: str, shape: str, lora: int, peak_gb: float
+) -> None:
+    """The peaks of docs/performance.md, without CUDA's own memory, which torch does not count."""
+    options = gpu.parser().parse_args([])
+    sizes = {name: getattr(options, name) for name in ("rows", "micro", "prompt", "completion")}
+    found = plan(device="cuda", update=update, shape=shape, lora=lora, **sizes)
+    needed = estimate(gpu_plan.job_of(found))
+    said = (needed.total(found.micro) - needed.fixed["runtime"]) / GB
+    assert 1.03 < said / peak_gb < 1.2
 
 
 @pytest.mark.parametrize(
