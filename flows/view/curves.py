@@ -240,10 +240,10 @@ def _by_domain(runs: Sequence[str]) -> str:
     """Return the question for a row a domain and epoch, after those of all domains."""
     columns = ", ".join(f"{column} AS {name}" for name, column in OF_DOMAIN.items())
     return (
-        f"{_each(runs)}\nSELECT * REPLACE ('{ALL}' AS line) FROM each\n"
-        f"UNION ALL BY NAME SELECT d.domain AS line, d.epoch, {columns}, s.alpha, s.k_min\n"
-        f"FROM domains AS d JOIN settings AS s USING (run_id) WHERE d.{among(runs)}\n"
-        f"ORDER BY line <> '{ALL}', line, epoch"
+        f"{_each(runs)},\napart AS (\n    SELECT * REPLACE ('{ALL}' AS line) FROM each\n"
+        f"    UNION ALL BY NAME SELECT d.domain AS line, d.epoch, {columns}, s.alpha, s.k_min\n"
+        f"    FROM domains AS d JOIN settings AS s USING (run_id) WHERE d.{among(runs)}\n)\n"
+        f"SELECT * FROM apart ORDER BY line <> '{ALL}', line, epoch"
     )
 
 
