@@ -276,7 +276,7 @@ def _check_measured(config: RunConfig) -> None:
 
 def _check_own_domain(config: RunConfig) -> None:
     """Raise ConfigError where a domain that is not genenv's has a fault that shows in a moment."""
-    if is_built_in(config.domain.name):
+    if is_built_in(config.domain.name, config.domain.options):
         return
     data = config.data
     with standstills_said(config):

@@ -184,11 +184,13 @@ class AgentHistory:
 
     `success_rate` is the skill over the previous epoch's valid new tasks (None before the first
     epoch): p_hat above the chance of a guess, so p_hat itself where nothing can be guessed.
-    `by_family` maps a family to (successes, attempts), guesses among them.
+    `by_family` maps a family to (successes, attempts), guesses among them. `by_domain` has the
+    same of each domain, its families without its name; empty in a run of one.
     """
 
     success_rate: float | None = None
     by_family: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    by_domain: dict[str, AgentHistory] = field(default_factory=dict[str, "AgentHistory"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ VIEW_NAMES = (
     "rejections",
     "test_results",
     "test_gains",
+    "task_domains",
+    "domains",
     "lineage",
     "updates",
     "fidelity",

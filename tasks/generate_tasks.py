@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from genenv_core.domains.protocol import shares_of
 from genenv_core.epoch.rows import Output
 from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.windows import of_a_set
@@ -156,10 +157,12 @@ def _written(context: StageContext[GenerateTasksInputs]) -> Output:
             history=agent_history(
                 context.frame(context.inputs.rated[-1:], "task_scores"),
                 context.frame(context.inputs.rated_tasks[-1:], "tasks"),
+                shares_of(domain),
             ),
             known=rated_attempts(
                 context.frame(context.inputs.rated_tasks, "tasks"),
                 context.frame(context.inputs.rated, "task_scores"),
+                shares_of(domain),
             ),
             curriculum=context.config.curriculum,
             epoch=context.epoch,

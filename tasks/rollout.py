@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.spread import spread
+from genenv_core.domains.protocol import shares_of
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
 from genenv_core.epoch.trouble import broken_attempts, endless_attempts, errors_of
 from genenv_core.epoch.windows import Window
@@ -72,6 +73,7 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         config.mixture,
         context.seed_for,
         context.inputs.window,
+        shares_of(context.domain()),
     )
     shards = Shards(context, len(tasks), config.rollout.shard_groups)
     context.progress(shards.tasks_done, len(tasks), "groups")

@@ -37,7 +37,7 @@ PROGRAM = Path(__file__).with_name("standstill_watch.py")
 @contextlib.contextmanager
 def standstills_said(config: RunConfig) -> Generator[None]:
     """Print and log a line when the run's own domain lets nothing else work for a while."""
-    if is_built_in(config.domain.name):
+    if is_built_in(config.domain.name, config.domain.options):
         yield
         return
     domain = get_domain(config.domain.name, config.domain.options)

@@ -88,6 +88,15 @@ CURVES = (
 MEASURED = {"test": "sampled", "greedy": "greedy", "answer": "answer_probability"}
 """Columns whose values are results on test tasks, and the measure of each."""
 
+DOMAIN, ALL = "domain", "all domains"
+"""Lines that are the domains of a run, and the line of all of them."""
+
+OF_DOMAIN = {
+    "test": "sampled", "greedy": "greedy", "answer": "answer_probability", "skill": "p_hat",
+    "in_band": "share_in_band", "no_signal": "1 - share_signal", "difficulty": "difficulty",
+}  # fmt: skip
+"""Charts that have a line of each domain, and the column of the view `domains`."""
+
 WITH_BARS = tuple(curve.column for curve in CURVES if curve.bars)
 COLUMNS = tuple(name for curve in CURVES for name in (curve.column, curve.beside) if name)
 
@@ -179,11 +188,16 @@ class Curves:
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
-    """Return the curves of runs: a line each, or the means of `arm` or `settings`; QueryError."""
-    many = by in GROUPED
-    panel = reader.panel("curves", "Curves", _by_group(runs, by) if many else _by_run(runs))
-    names = list(dict.fromkeys(row["line"] for row in panel))[:MOST] if many else list(runs)
-    bars = len(names) <= FEW
+    """Return the curves of runs: a line each, or the means of `arm` or `settings`; QueryError.
+
+    By `domain` they are those of one run: a line for each of its domains, and one for all.
+    """
+    many, apart = by in GROUPED, by == DOMAIN
+    question = _by_group(runs, by) if many else _by_domain(runs) if apart else _by_run(runs)
+    panel = reader.panel("curves", "Curves", question)
+    lines_of = list(dict.fromkeys(row["line"] for row in panel))
+    names = lines_of[:MOST] if many or apart else list(runs)
+    bars = len(names) <= FEW and not apart
     epochs = sorted({row["epoch"] for row in panel})
     place = {epoch: index for index, epoch in enumerate(epochs)}
     values: dict[str, dict[str, list[float | None]]] = {}
@@ -220,6 +234,17 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
 def _by_run(runs: Sequence[str]) -> str:
     """Return the question for a row a run and epoch, from epoch 0 on."""
     return f"{_each(runs)}\nSELECT * FROM each ORDER BY line, epoch"
+
+
+def _by_domain(runs: Sequence[str]) -> str:
+    """Return the question for a row a domain and epoch, after those of all domains."""
+    columns = ", ".join(f"{column} AS {name}" for name, column in OF_DOMAIN.items())
+    return (
+        f"{_each(runs)},\napart AS (\n    SELECT * REPLACE ('{ALL}' AS line) FROM each\n"
+        f"    UNION ALL BY NAME SELECT d.domain AS line, d.epoch, {columns}, s.alpha, s.k_min\n"
+        f"    FROM domains AS d JOIN settings AS s USING (run_id) WHERE d.{among(runs)}\n)\n"
+        f"SELECT * FROM apart ORDER BY line <> '{ALL}', line, epoch"
+    )
 
 
 def _by_group(runs: Sequence[str], by: str) -> str:

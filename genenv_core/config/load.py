@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
+from genenv_core.config.several import one_or_the_other, with_one_section
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.files import unreadable
@@ -92,6 +93,7 @@ def with_overrides(
     Raises ConfigError, which opens with the `option` or field that the texts were given in.
     """
     given = list(overrides)
+    one_or_the_other((text.partition("=")[0].strip() for text in given), option)
 
     def applied(base: Mapping[str, Any]) -> Mapping[str, Any]:
         for text in given:
@@ -110,7 +112,7 @@ def validated(
     """
     given = {name: value for name, value in (fields or {}).items() if value is not None}
     try:
-        return RunConfig.model_validate({**values, **given})
+        return RunConfig.model_validate(with_one_section({**values, **given}))
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error)}") from error
 
@@ -224,7 +226,10 @@ def own_values(source: str) -> dict[str, Any]:
         raise ConfigError(
             f"{where}: holds a {type(values).__name__}, expected `field: value` lines"
         )
-    return cast(dict[str, Any], values)
+    try:
+        return with_one_section(cast(dict[str, Any], values))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
 
 
 def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,7 +288,7 @@ def changed(
     replaced as a whole; a dotted name reaches into it. Raises ConfigError for a field of a value.
     """
     merged = dict(values)
-    for name, value in changes.items():
+    for name, value in (with_one_section(changes) if model is RunConfig else changes).items():
         head, _, rest = str(name).partition(".")  # YAML also has keys that are numbers
         inner = _section(model, head)
         more = {rest: value} if rest else value

@@ -14,12 +14,16 @@ from collections.abc import Mapping
 from importlib import invalidate_caches
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, JoinsDomains
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import DOMAINS, failures_named, known_names, own_points, point_of
+
+SEVERAL = "several"
+"""The domain that joins others: what `domains` in a configuration stands for."""
 
 
 def known_domains() -> list[str]:
@@ -27,9 +31,15 @@ def known_domains() -> list[str]:
     return known_names(DOMAINS)
 
 
-def is_built_in(name: str) -> bool:
-    """Return whether a domain is part of genenv, and so tested with it."""
-    return name in own_points(DOMAINS)
+def is_built_in(name: str, options: Mapping[str, Any] | None = None) -> bool:
+    """Return whether a domain is part of genenv, and so tested with it; of several, whether all."""
+    if name != SEVERAL:
+        return name in own_points(DOMAINS)
+    try:
+        names = [part["name"] for part in (options or {})["parts"]]
+    except (KeyError, TypeError):
+        return False
+    return all(one in own_points(DOMAINS) for one in names)
 
 
 def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
@@ -48,14 +58,20 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
 def modules_of(name: str, domain: Domain) -> list[str]:
     """Return the modules whose code a domain is: of its class, and of what made it.
 
-    A plug-in may be a function, or a class that takes over what another module makes of it.
+    A plug-in may be a function, or a class that takes over what another module makes of it. Of
+    several domains they are those of each.
     """
+    if isinstance(domain, JoinsDomains):
+        of_parts = (modules_of(part.name, part.domain) for part in domain.parts)
+        return [type(domain).__module__, *chain.from_iterable(of_parts)]
     made_in = [] if is_built_in(name) else [_point(name).module]
     return [type(domain).__module__, *made_in]
 
 
 def _point(name: str) -> EntryPoint:
     """Return where a domain is made; raises ConfigError unless that is one place."""
+    if name == SEVERAL:  # of genenv itself, but no choice beside the domains that it joins
+        return EntryPoint(name, "genenv_core.domains.kit.several.domain:several", DOMAINS)
     if ":" in name:
         return EntryPoint(name, _placed(name), DOMAINS)
     return point_of(

@@ -11,6 +11,7 @@ import polars as pl
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
+from genenv_core.domains.protocol import Shares
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
 from genenv_core.epoch.windows import Window
 from genenv_core.epoch.writing.choosing import attempted_tasks
@@ -27,18 +28,24 @@ def attempted(
     mixture: MixtureConfig,
     seed_for: SeedFor,
     window: Window | None = None,
+    shares: Shares | None = None,
 ) -> list[Task]:
     """Return the epoch's chosen new tasks, then base tasks among `data`, drawn for this epoch.
 
-    With a window, only the new tasks in it.
+    With a window, only the new tasks in it. Each of several domains has its share of base tasks.
     """
     new, base = to_tasks(attempted_tasks(tasks)), to_tasks(of_source(data, TaskSource.BASE))
     if window is not None:
         new = [new[place] for place in window.places(len(new))]
     want = base_attempts(len(new), new_share=mixture.new, base_share=mixture.base)
     rng = np.random.default_rng(seed_for("base"))
-    chosen = sorted(rng.choice(len(base), size=min(want, len(base)), replace=False).tolist())
-    return [*new, *(base[index] for index in chosen)]
+    shares = shares or Shares()
+    chosen: list[int] = []
+    for name, count in shares.split(want).items():
+        own = [i for i, one in enumerate(base) if shares.domain_of(one.draft.family) == name]
+        drawn = rng.choice(len(own), size=min(count, len(own)), replace=False)
+        chosen += [own[index] for index in drawn.tolist()]
+    return [*new, *(base[index] for index in sorted(chosen))]
 
 
 def attempt(

@@ -21,6 +21,7 @@ from genenv_core.domains.protocol import (
     SolutionTurn,
     WritesAnswers,
     judged_while_played,
+    own_task,
     repeatable,
     tools_of,
 )
@@ -73,6 +74,7 @@ def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
 
     Raises DomainError where the environment that plays the task is lost.
     """
+    domain, draft = own_task(domain, draft)  # of several domains, what its own can say counts
     try:
         return _checks(draft, domain)
     except EnvironmentLost as error:

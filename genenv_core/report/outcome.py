@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 
+from genenv_core.domains.registry import SEVERAL
 from genenv_core.report.words import (
     MEASURES,
     SHORT_MEASURES,
@@ -79,8 +80,41 @@ class RunFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class DomainOutcome:
+    """What came out for one of several domains: of the view `domains`, the newest epoch.
+
+    `start` is `value` before training, of the measure of the whole run.
+    """
+
+    domain: str
+    start: float | None
+    value: float | None
+    tasks: int | None
+    p_hat: float | None
+    share_in_band: float | None
+    share_signal: float | None
+
+    def line(self, measure: str | None) -> str:
+        """Return it on one line; `measure` is that of the run."""
+        said = list[str]()
+        if measure and self.value is not None:
+            start = "" if self.start is None else f"{self.start:.3f} -> "
+            said.append(f"{SHORT_MEASURES[measure]} {start}{self.value:.3f}")
+        if self.p_hat is not None:
+            said.append(
+                f"success {self.p_hat:.2f} on {self.tasks} new tasks, "
+                f"{percent(self.share_in_band)} of them in the band, "
+                f"{percent(self.share_signal)} of the groups with signal"
+            )
+        return f"{self.domain}: {', '.join(said) or 'nothing yet'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
-    """A row of the view `outcomes`, its tokens of the view `spent`, and the run's findings."""
+    """A row of the view `outcomes`, its tokens of the view `spent`, and the run's findings.
+
+    `domains` are those of a run of several.
+    """
 
     run_id: str
     arm: str
@@ -103,6 +137,7 @@ class Outcome:
     epochs_at_work: int
     tokens: int | None
     findings: tuple[RunFinding, ...] = ()
+    domains: tuple[DomainOutcome, ...] = ()
 
     def says(self, fact: str, epoch: int) -> bool:
         """Return whether a finding says of an epoch what one of its stages noted as this fact."""
@@ -124,10 +159,14 @@ class Outcome:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return `outcome` and, apart from it, `findings`, as JSON holds them."""
+        """Return `outcome` and, apart from it, `findings`, as JSON holds them.
+
+        A run of several domains has `domains` too.
+        """
         values = asdict(self)
-        findings = values.pop("findings")
-        return {"outcome": values, "findings": findings}
+        findings, domains = values.pop("findings"), values.pop("domains")
+        apart = {"domains": domains} if domains else {}
+        return {"outcome": values, "findings": findings, **apart}
 
     @property
     def lines(self) -> list[str]:
@@ -149,6 +188,7 @@ class Outcome:
                 + f", {percent(self.share_in_band)} of them in the band, "
                 f"{percent(self.share_signal)} of the groups with signal"
             )
+        lines += [one.line(self.measure) for one in self.domains]
         if self.seconds_an_epoch and self.tokens:
             took, tokens = duration(self.seconds_an_epoch), count(self.tokens // self.epochs)
             lines.append(f"an epoch took {took} and {tokens} tokens on average{self.reused}")
@@ -221,20 +261,44 @@ def findings_query(run: str) -> str:
     )
 
 
+def domains_query(run: str, measure: str | None) -> str:
+    """Return the question how each domain of a run did, a row a domain, before and last."""
+    value = measure if measure in SHORT_MEASURES else "NULL"
+    return (
+        f"SELECT domain, arg_min({value}, epoch) FILTER (epoch = 0) AS start,\n"
+        f"    arg_max({value}, epoch) AS value, arg_max(tasks, epoch) AS tasks,\n"
+        "    arg_max(p_hat, epoch) AS p_hat, arg_max(share_in_band, epoch) AS share_in_band,\n"
+        "    arg_max(share_signal, epoch) AS share_signal\n"
+        f"FROM domains WHERE run_id = {text(run)}\nGROUP BY domain ORDER BY domain"
+    )
+
+
 def tables_of_outcome() -> set[str]:
-    """Return the tables that both questions read."""
-    return tables_named(outcome_query("") + findings_query(""))
+    """Return the tables that these questions read."""
+    return tables_named(outcome_query("") + findings_query("") + domains_query("", None))
 
 
-def outcome_of(row: Mapping[str, Any], findings: Iterable[Mapping[str, Any]]) -> Outcome:
-    """Return the record of the answers to both questions."""
-    return Outcome(**row, findings=tuple(RunFinding(**one) for one in findings))
+def outcome_of(
+    row: Mapping[str, Any],
+    findings: Iterable[Mapping[str, Any]],
+    domains: Iterable[Mapping[str, Any]] = (),
+) -> Outcome:
+    """Return the record of the answers to these questions."""
+    return Outcome(
+        **row,
+        findings=tuple(RunFinding(**one) for one in findings),
+        domains=tuple(DomainOutcome(**one) for one in domains),
+    )
 
 
 def read_outcome(con: duckdb.DuckDBPyConnection, run: str) -> Outcome:
     """Return the record of a run of an open connection; raises QueryError."""
     (row,) = query(con, outcome_query(run)).to_dicts()
-    return outcome_of(row, query(con, findings_query(run)).to_dicts())
+    findings = query(con, findings_query(run)).to_dicts()
+    ((domain,),) = query(con, f"SELECT domain FROM runs WHERE run_id = {text(run)}").iter_rows()
+    if domain != SEVERAL:
+        return outcome_of(row, findings)
+    return outcome_of(row, findings, query(con, domains_query(run, row["measure"])).to_dicts())
 
 
 def outcome_of_run(store: Store, run: str) -> Outcome:

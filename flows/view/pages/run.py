@@ -10,9 +10,10 @@ from typing import Any
 
 from starlette.requests import Request
 
-from flows.view.curves import curves
+from flows.view.curves import DOMAIN, curves
 from flows.view.pages import Page, about, heldout
 from flows.view.reading import Panel, Reader, Row
+from genenv_core.domains.registry import SEVERAL
 from genenv_core.evidence.beginning import progress_of, reached
 from genenv_core.hiding import without_secrets
 from genenv_core.report.outcome import (
@@ -53,6 +54,7 @@ def page(reader: Reader, request: Request) -> Page:
     """
     run = request.path_params["run"]
     known = about(reader, run)
+    by = DOMAIN if known.rows[0]["domain"] == SEVERAL else "run"
     stages = _stages(reader, run)
     epochs = reader.panel(
         "rows", "Epochs",
@@ -89,7 +91,7 @@ def page(reader: Reader, request: Request) -> Page:
             "run": run,
             "known": known,
             "configuration": without_secrets(json.loads(known.rows[0]["config"])),
-            "curves": partial(curves, reader, [run]),
+            "curves": partial(curves, reader, [run], by),
             "came_out": came_out,
             "headlines": lambda: headlines(outcome()),
             "found": found,

@@ -44,11 +44,15 @@ _LARGEST = 700.0  # log-odds whose exponential is a float64
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of a task before it is attempted: family, numbers of fixed meaning, a text."""
+    """What is known of a task before it is attempted: family, numbers of fixed meaning, a text.
+
+    Numbers and words mean the same within a `domain` alone: each domain has slopes of its own.
+    """
 
     family: str
     numbers: tuple[float, ...] = ()
     text: str = ""
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,10 @@ class SuccessModel:
 
         self._words = _common_words([row.features.text for row in rows])
         self._labels = DictVectorizer(sparse=False).fit([self._named(row.features) for row in rows])
-        numbers = np.array([row.features.numbers for row in rows], dtype=np.float64)
-        self._centre = numbers.mean(axis=0)
-        spread = numbers.std(axis=0)
-        self._spread = np.where(spread > 0, spread, 1.0)
+        self._scales = {
+            domain: _scale([row.features for row in rows if row.features.domain == domain])
+            for domain in sorted({row.features.domain for row in rows})
+        }
         x = self._matrix([row.features for row in rows])
         k = np.array([row.successes for row in rows], dtype=np.float64)
         n = np.array([row.n for row in rows], dtype=np.float64)
@@ -138,14 +142,20 @@ class SuccessModel:
         The logarithm keeps long texts from counting as many times a short one.
         """
         counts = Counter(word for word in _WORD.findall(features.text) if word in self._words)
-        words = {f"word {word}": _WORD_SCALE * log1p(count) for word, count in counts.items()}
+        kind = f"word of {features.domain}" if features.domain else "word"
+        words = {f"{kind} {word}": _WORD_SCALE * log1p(count) for word, count in counts.items()}
         return {"family": features.family, **words}
 
     def _matrix(self, features: Sequence[Features]) -> Vector:
-        """Return a row a task: its family, words, and numbers at unit spread."""
+        """Return a row a task: its family, words, and numbers at unit spread, by domain."""
         labels: Any = self._labels.transform([self._named(one) for one in features])
         numbers = np.array([one.numbers for one in features], dtype=np.float64)
-        return np.concatenate([labels, (numbers - self._centre) / self._spread], axis=1)
+        domains = np.array([one.domain for one in features])
+        blocks: list[Vector] = [
+            np.where((domains == domain)[:, None], (numbers - centre) / spread, 0.0)
+            for domain, (centre, spread) in self._scales.items()
+        ]
+        return np.concatenate([labels, *blocks], axis=1)
 
     def _mean(self, x: Vector, drift: float = 0.0) -> Vector:
         means: Vector = _rate(self._regression.decision_function(x) + drift)
@@ -185,6 +195,13 @@ def drift(rows: Sequence[Attempts]) -> float:
 
 def _rate(odds: Vector) -> Vector:
     return 1 / (1 + np.exp(np.minimum(-odds, _LARGEST)))
+
+
+def _scale(features: Sequence[Features]) -> tuple[Vector, Vector]:
+    """Return mean and standard deviation of each number; 1 for one that never differs."""
+    numbers = np.array([one.numbers for one in features], dtype=np.float64)
+    spread = numbers.std(axis=0)
+    return numbers.mean(axis=0), np.where(spread > 0, spread, 1.0)
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:

@@ -5,6 +5,9 @@ teach anything. So it writes several for each one attempted. The prediction lear
 of earlier epochs, by family, difficulty, length and words of the request, and from what it missed
 in them. A share is drawn by lot instead: without it nobody would see what pi_env writes, or how
 good the prediction is.
+
+In a run of several domains each gets its share of the attempts, and is predicted and chosen by
+itself: the difficulties of two domains do not compare, nor does how fast the agent learns them.
 """
 
 from __future__ import annotations
@@ -29,23 +32,29 @@ from genenv_core.algorithm.success.model import (
     log_odds,
 )
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.domains.protocol import Shares
 from genenv_core.epoch.rows import of_source
 from genenv_core.types import TaskChoice, TaskSource
 
+ONE_DOMAIN = Shares()
 
-def features(task: dict[str, Any]) -> Features:
+
+def features(task: dict[str, Any], shares: Shares = ONE_DOMAIN) -> Features:
     """Return what is known of a row of `tasks` before it is attempted."""
-    prompt = task["prompt"]
-    return Features(task["family"], (task["difficulty"], log(1 + len(prompt))), prompt)
+    prompt, family = task["prompt"], task["family"]
+    numbers = (task["difficulty"], log(1 + len(prompt)))
+    return Features(family, numbers, prompt, shares.domain_of(family))
 
 
-def rated_attempts(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> list[Attempts]:
+def rated_attempts(
+    tasks: pl.DataFrame, task_scores: pl.DataFrame, shares: Shares = ONE_DOMAIN
+) -> list[Attempts]:
     """Return the attempts at tasks of pi_env, of the rows of `tasks` and `task_scores` given."""
     written = of_source(tasks, TaskSource.GENERATED)
     counts = task_scores.select("task_id", "successes", "n")
     rows = written.join(counts, on="task_id", how="inner", maintain_order="left")
     return [
-        Attempts(features(row), row["successes"], row["n"], _predicted(row))
+        Attempts(features(row, shares), row["successes"], row["n"], _predicted(row))
         for row in rows.iter_rows(named=True)
     ]
 
@@ -63,6 +72,7 @@ def choose(
     settings: GenerationConfig,
     curriculum: CurriculumConfig,
     seed: int,
+    shares: Shares = ONE_DOMAIN,
 ) -> pl.DataFrame:
     """Return `tasks` with the columns of the choice and the prediction of each one.
 
@@ -72,26 +82,49 @@ def choose(
         settings: how many are attempted, and which share of these by lot.
         curriculum: the target success rate, and how far from it a task may teach.
         seed: of the lot.
+        shares: how much of the attempts each domain of the run gets. What one of them lacks is not
+            replaced by others.
     """
     valid = tasks.filter("valid")
-    rows = [features(row) for row in valid.iter_rows(named=True)]
-    predicted: list[Belief] = []
-    missed = drift(known)
-    if known and settings.candidates > 1:
-        predicted = SuccessModel(known).predict(rows, drift=missed)
-    skills = [
-        above_chance(one.mean, chance)
-        for one, chance in zip(predicted, _chances(valid), strict=False)
-    ]
-    families = valid["family"].to_list()
+    rows = [features(row, shares) for row in valid.iter_rows(named=True)]
+    places: dict[str, list[int]] = {domain: [] for domain in shares.names}
+    for place, row in enumerate(rows):
+        places[row.domain].append(place)
+    model = SuccessModel(known) if known and settings.candidates > 1 else None
+    chances, families = _chances(valid), valid["family"].to_list()
+    choices: dict[int, TaskChoice] = {}
+    predicted: dict[int, Belief] = {}
+    missed: dict[str, float] = {}
+    split = shares.split(settings.tasks)
+    for number, (domain, own) in enumerate(places.items()):
+        before = [one for one in known if one.features.domain == domain]
+        missed[domain] = drift(before)
+        beliefs: list[Belief] = []
+        if model and before:
+            beliefs = model.predict([rows[place] for place in own], drift=missed[domain])
+        predicted |= zip(own, beliefs, strict=False)
+        skills = [
+            above_chance(one.mean, chances[place]) for place, one in zip(own, beliefs, strict=False)
+        ]
+        made = _choices(
+            [families[place] for place in own],
+            skills,
+            settings.model_copy(update={"tasks": split[domain]}),
+            curriculum,
+            [seed, number] if domain else seed,
+        )
+        choices |= zip(own, made, strict=True)
+    believed = [predicted.get(place) for place in range(len(rows))]
     chosen = valid.select("task_id").with_columns(
         choice=pl.Series(
-            [word.value for word in _choices(families, skills, settings, curriculum, seed)],
+            [choices[place].value for place in range(len(rows))],
             dtype=pl.String,
         ),
-        predicted_p=_numbers([one.mean for one in predicted], len(rows)),
-        predicted_sd=_numbers([one.deviation for one in predicted], len(rows)),
-        predicted_drift=_numbers([missed for _ in predicted], len(rows)),
+        predicted_p=_numbers([one and one.mean for one in believed]),
+        predicted_sd=_numbers([one and one.deviation for one in believed]),
+        predicted_drift=_numbers(
+            [one and missed[row.domain] for one, row in zip(believed, rows, strict=True)]
+        ),
     )
     others = tasks.drop(set(chosen.columns) - {"task_id"})
     return others.join(chosen, on="task_id", how="left", maintain_order="left").select(
@@ -99,9 +132,8 @@ def choose(
     )
 
 
-def _numbers(values: Sequence[float], count: int) -> pl.Series:
-    """Return the values, or as many nulls where there are none."""
-    return pl.Series(values or [None] * count, dtype=pl.Float64)
+def _numbers(values: Sequence[float | None]) -> pl.Series:
+    return pl.Series(values, dtype=pl.Float64)
 
 
 def _choices(
@@ -109,7 +141,7 @@ def _choices(
     predicted: Sequence[float],
     settings: GenerationConfig,
     curriculum: CurriculumConfig,
-    seed: int,
+    seed: int | Sequence[int],
 ) -> list[TaskChoice]:
     """Return the choice of each task that was written, by the skill predicted for each.
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from genenv_core.algorithm.success.model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.domains.protocol import ConstrainsEnv, Domain
+from genenv_core.domains.protocol import ConstrainsEnv, Domain, shares_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.rows import Output, Progress, SeedFor, of_source
 from genenv_core.epoch.trouble import narrow_tasks
@@ -108,21 +108,24 @@ def write_tasks(
     )
     enough = settings.tasks * settings.candidates
     generations: list[dict[str, Any]] = []
+    contexts: list[Context] = []
     for asked in intake.batches(wanted, enough, seed_for, progress):
         requests = [
             SampleRequest(chat.first_prompt(one.messages), one.seed, writer.grammar(one.context))
             for one in asked
         ]
         completions = writer.engine.sample(requests, params)
+        contexts += [one.context for one in asked]
         for one, request, done in zip(asked, requests, completions, strict=True):
             generations.append(_take(writer, intake, len(generations), one.context, request, done))
-    written = intake.output(generations, wanted[: len(generations)])
+    written = intake.output(generations, contexts)
     tasks = choose(
         written.tables["tasks"],
         known,
         settings=settings,
         curriculum=curriculum,
         seed=seed_for("choice"),
+        shares=shares_of(domain),
     )
     return Output(
         {**written.tables, "tasks": tasks},

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from genenv_core.algorithm.admission import known as known_task
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, shares_of
 from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
 from genenv_core.epoch.trouble import NO_TASK
 from genenv_core.epoch.writing.resembling import resemblances
@@ -99,6 +99,8 @@ class Intake:
         self._heldout = _fingerprints(of_source(data, *HELDOUT))
         self._history = _fingerprints(recent)
         self._taken: set[str] = set()
+        self._shares = shares_of(domain)
+        self._of_domain = Counter[str]()
         self._rows: list[dict[str, Any]] = []
         self._certificates: list[dict[str, Any]] = []
 
@@ -113,6 +115,7 @@ class Intake:
         rejected = self._refused(item, ident) if isinstance(item, TaskDraft) else item
         if isinstance(item, TaskDraft) and rejected is None:
             self._taken.add(item.fingerprint)
+            self._of_domain[self._shares.domain_of(item.family)] += 1
         self._rows.append(
             {
                 **columns,
@@ -152,19 +155,34 @@ class Intake:
         """Yield what to ask for until `enough` tasks are admitted, or all of `wanted` was asked.
 
         A batch is as large as what is missing; what its texts hold is added before the next one.
-        A seed is by the place in `wanted`; `progress` is called before each batch.
+        Of several domains each is asked for its share. A seed is by the place in `wanted`;
+        `progress` is called before each batch.
         """
-        done = 0
-        while self.valid < enough and done < len(wanted):
+        split = self._shares.split(enough)
+        left = list(enumerate(wanted))
+        while batch := self._next(left, split):
             progress(self.valid, enough, "tasks")
-            batch = wanted[done : done + enough - self.valid]
             yield [
                 TaskRequest(
                     context, env_prompt(self.domain, context), seed_for("generation", place)
                 )
-                for place, context in enumerate(batch, done)
+                for place, context in batch
             ]
-            done += len(batch)
+            asked = {place for place, _ in batch}
+            left = [one for one in left if one[0] not in asked]
+
+    def _next(
+        self, left: Sequence[tuple[int, Context]], split: Mapping[str, int]
+    ) -> list[tuple[int, Context]]:
+        """Return the first places of each domain, as many as it lacks tasks."""
+        missing = {name: count - self._of_domain[name] for name, count in split.items()}
+        batch: list[tuple[int, Context]] = []
+        for place, context in left:
+            domain = self._shares.domain_of(context.base.family)
+            if missing[domain] > 0:
+                missing[domain] -= 1
+                batch.append((place, context))
+        return batch
 
     def output(
         self, generations: Sequence[dict[str, Any]] = (), asked: Iterable[Context] = ()

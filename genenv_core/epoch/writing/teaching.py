@@ -23,6 +23,7 @@ from genenv_core.epoch.writing.intake import Intake, TaskRequest, TaskText, draf
 from genenv_core.play.chat import ChatFormat
 from genenv_core.types import (
     AgentHistory,
+    Context,
     SampleRequest,
     SamplingParams,
     TaskSource,
@@ -99,6 +100,7 @@ def teach(
     intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=epoch, scope=scope)
     wanted = asked_contexts(domain, data, AgentHistory(), settings, seed=seed, epoch=epoch)
     done = 0
+    contexts: list[Context] = []
     for asked in intake.batches(wanted, count, seed_for, progress):
         for one, answer in zip(asked, teacher.write(asked), strict=True):
             for item in drafts_of(domain, answer):
@@ -113,4 +115,5 @@ def teach(
                     generation_text=answer.text,
                 )
             done += 1
-    return intake.output(asked=wanted[:done])
+            contexts.append(one.context)
+    return intake.output(asked=contexts)

@@ -43,7 +43,7 @@ def written(domain: Any, seed: int, count: int, skew: float) -> list[TaskDraft]:
     examples = domain.env_examples(seed, count, skew)
     assert len(examples) == count
     found = [domain.parse(text) for messages, text in examples
-             if messages[-1]["content"].endswith("new:")]  # fmt: skip
+             if "; new:" in messages[-1]["content"]]  # fmt: skip
     assert found and all(isinstance(draft, TaskDraft) for (draft,) in found)
     return [draft for (draft,) in found]
 

@@ -143,7 +143,8 @@ def test_pi_env_reads_as_many_examples_as_are_asked_for() -> None:
 
 @mutation(
     "pi_env writes more than is missing", INTAKE,
-    "done + enough - self.valid", "done + enough",
+    "missing = {name: count - self._of_domain[name] for name, count in split.items()}",
+    "missing = dict(split)",
 )  # fmt: skip
 def test_sampling_goes_on_for_what_is_missing() -> None:
     engine = Says(["a!", "bb", "bb", "cc"])

@@ -73,7 +73,7 @@ def test_it_writes_until_the_set_is_full() -> None:
 
 @mutation(
     "a set lists contexts that its teacher was not asked for", TEACHING,
-    "asked=wanted[:done]", "asked=wanted",
+    "asked=contexts", "asked=wanted",
 )  # fmt: skip
 def test_each_base_task_conditions_as_many_as_are_asked_for() -> None:
     teacher = Writes("aa", "bb", "cc", "dd")

@@ -1,7 +1,8 @@
 """The record of what came out of a run, which the page, the report and the terminal show.
 
 Invariants: every number is the view's; a run without an epoch has none; a finding names its epochs
-as people do; those of the newest two epochs stand apart from earlier ones; the gravest comes first.
+as people do; those of the newest two epochs stand apart from earlier ones; the gravest comes first;
+a run of several domains has a line for each, and one of one domain has none.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from typing import Any
 import pytest
 
 from genenv_core.report.outcome import (
+    DomainOutcome,
     Outcome,
     RunFinding,
     headlines,
     outcome_of_run,
 )
 from genenv_core.report.words import count, duration, spans
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
+from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
-from tests.unit.builders_root import small_root
+from tests.unit.builders_root import START, commit_epoch, small_root
 
 OUTCOME = "genenv_core/report/outcome.py"
 
@@ -147,6 +151,42 @@ def test_the_record_of_a_run_is_what_the_views_say(tmp_path: Path) -> None:
     newest = [-one.last_epoch for one in found.recent]
     assert list(zip(newest, grave, strict=True)) == sorted(zip(newest, grave, strict=True))
     assert len(set(grave)) > 1
+
+
+def test_each_domain_of_several_has_a_line() -> None:
+    desk = DomainOutcome("desk", 0.25, 0.5, 6, 0.375, 0.5, 0.625)
+    lines = outcome(domains=(desk, DomainOutcome("sums", None, 0.125, *[None] * 4))).lines
+    assert lines[2:4] == [
+        "desk: P(answer) 0.250 -> 0.500, success 0.38 on 6 new tasks, 50% of them in the band, "
+        "62% of the groups with signal",
+        "sums: P(answer) 0.125",
+    ]
+    assert DomainOutcome("sums", *[None] * 6).line(None) == "sums: nothing yet"
+    assert outcome(domains=(desk,)).values["domains"][0]["p_hat"] == 0.375
+    assert set(outcome().values) == {"outcome", "findings"}
+
+
+@mutation(
+    "a run of one domain has a line for it", OUTCOME, "if domain != SEVERAL:", "if False:"
+)  # fmt: skip
+@pytest.mark.slow
+def test_the_domains_of_a_run_are_what_the_view_says(tmp_path: Path) -> None:
+    assert outcome_of_run(small_root(tmp_path / "one"), "run-a").domains == ()
+    store = LocalStore(tmp_path / "several")
+    log = RunLog(store, "run-a")
+    log.open({"arm": "genenv", "domain": {"name": "several"}, "seed": 0, "epochs": 2}, START)
+    for epoch in range(3):
+        commit_epoch(store, log, epoch)
+    found = outcome_of_run(store, "run-a")
+    with open_tables(store, ["run-a"]) as con:
+        rows = query(con, "FROM domains ORDER BY epoch").to_dicts()
+    (one,) = found.domains  # the only family, k1, begins with this name
+    assert found.measure == "answer_probability"
+    assert (one.domain, one.start, one.value) == (
+        "k1", rows[0]["answer_probability"], rows[-1]["answer_probability"],
+    )  # fmt: skip
+    last = ("tasks", "p_hat", "share_in_band", "share_signal")
+    assert [getattr(one, name) for name in last] == [rows[-1][name] for name in last]
 
 
 @mutation(

@@ -2,7 +2,8 @@
 
 Invariants: a curve begins at epoch 0; its interval is Student's t over the test tasks, or over the
 runs of an arm, and that of new tasks counts attempts at one task as alike; the server says which
-chart has the band; a run looks the same wherever it stands in an address.
+chart has the band; a run looks the same wherever it stands in an address; a run of several domains
+has a line for each beside that of all.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from scipy import stats
 from starlette.testclient import TestClient
 
 from flows.view.app import application
-from flows.view.curves import CURVES, FEW, curves
+from flows.view.curves import ALL, CURVES, DOMAIN, FEW, curves
 from flows.view.intervals import t975
 from flows.view.looks import DASHES, MARKS, look_of, looks, short_names
 from flows.view.meaning import meanings
 from flows.view.pages.comparing import MOST
+from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit import builders_root
-from tests.unit.builders_root import rows_of, small_root
+from tests.unit.builders_root import START, commit_epoch, rows_of, small_root
 from tests.unit.view.builders_comparing import play, reading, tasks
 
 pytestmark = pytest.mark.slow
@@ -324,3 +326,31 @@ def test_the_legend_shows_dashes_and_marks_of_each_line(tmp_path: Path):
 )
 def test_names_are_shortened_to_what_differs(names: list[str], short: list[str]):
     assert list(short_names(names).values()) == short
+
+
+@mutation(
+    "the page of a run of several domains has one line", "flows/view/pages/run.py",
+    'by = DOMAIN if known.rows[0]["domain"] == SEVERAL else "run"', 'by = "run"',
+)  # fmt: skip
+def test_each_domain_of_several_has_a_line_beside_that_of_all(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    log = RunLog(store, "run-a")
+    log.open({"arm": "genenv", "domain": {"name": "several"}, "seed": 0, "epochs": 2}, START)
+    for epoch in range(3):
+        commit_epoch(store, log, epoch)
+    with reading(store) as reader:
+        found = curves(reader, ["run-a"], DOMAIN)
+        rows = reader.panel("d", "d", "FROM domains ORDER BY epoch").rows
+        whole = curves(reader, ["run-a"])
+    assert [line.name for line in found.lines] == [ALL, "k1"] and not found.bars
+    assert found.data["values"]["skill"]["k1"] == [row["p_hat"] for row in rows]
+    assert found.data["values"]["answer"]["k1"] == [row["answer_probability"] for row in rows]
+    for column in ("answer", "skill", "kl_env"):
+        assert found.data["values"][column][ALL] == whole.data["values"][column]["run-a"]
+    assert found.data["values"]["kl_env"]["k1"] == [None] * 3
+    assert set(found.panel.columns) <= set(found.words) | {
+        "epoch", "seconds", "alpha", "k_min",
+    }  # fmt: skip
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        page = browser.get("/runs/run-a")
+    assert page.status_code == 200 and ALL in page.text

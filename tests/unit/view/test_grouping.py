@@ -262,7 +262,7 @@ def test_a_compared_run_says_how_it_differs_from_the_others(tmp_path: Path):
 
 @mutation(
     "a picture has as many lines as there are groups", "flows/view/curves.py",
-    'row["line"] for row in panel))[:MOST]', 'row["line"] for row in panel))',
+    "lines_of[:MOST] if many", "lines_of if many",
 )  # fmt: skip
 def test_a_picture_has_as_many_groups_as_a_person_can_tell_apart(tmp_path: Path):
     store = LocalStore(tmp_path)

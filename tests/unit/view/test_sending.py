@@ -73,8 +73,8 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
 )  # fmt: skip
 @mutation(
     "the curves of a run are asked for before its page begins", "flows/view/pages/run.py",
-    '"curves": partial(curves, reader, [run]),',
-    '"curves": (lambda one: lambda: one)(curves(reader, [run])),',
+    '"curves": partial(curves, reader, [run], by),',
+    '"curves": (lambda one: lambda: one)(curves(reader, [run], by)),',
 )  # fmt: skip
 @mutation(
     "the map of tasks is asked for before what a person chooses is sent",
