@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import IO
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, JoinsDomains
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.play.checking.calling import PATTERNS
 from genenv_core.storage.store.opening import home_of
@@ -66,7 +66,12 @@ def standstills_said(config: RunConfig) -> Generator[None]:
 
 
 def sources(domain: Domain) -> set[str]:
-    """Return the files of a domain's class and of those that it extends, but for genenv's own."""
+    """Return the files of a domain's class and of those that it extends, but for genenv's own.
+
+    Of several domains they are those of each.
+    """
+    if isinstance(domain, JoinsDomains):
+        return set().union(*(sources(part.domain) for part in domain.parts))
     return {
         function.__code__.co_filename
         for kind in type(domain).__mro__

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.data import DomainConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 
 MADE = "bootstrap"
@@ -38,11 +39,24 @@ def meant_for_tiny(config: RunConfig) -> list[str]:
         if model != MADE and rate >= tiny
     ]
     given = {config.models.agent, config.models.env} != {MADE}
-    explained = config.domain.options.get("explain")
-    if given and config.domain.name in EXPLAINED and not explained:
-        lines.append(
-            "domain.options.explain is off, so a given model reads tasks of "
-            f"{config.domain.name} without the rules, which tiny models are trained on; preset "
-            f"{name} has true: --set domain.options.explain=true"
-        )
+    if given:
+        lines += [
+            f"{field} is off, so a given model reads tasks of {domain} without the rules, which "
+            f"tiny models are trained on; preset {name} has true: {remedy}"
+            for domain, field, remedy in _unexplained(config.domain)
+        ]
     return lines
+
+
+def _unexplained(domain: DomainConfig) -> list[tuple[str, str, str]]:
+    """Return the name, the field and what to do of each domain that does not explain its rules."""
+    own = "domain.options.explain"
+    found = [(domain.name, domain.options, own, f"--set {own}=true")]
+    for place, part in enumerate(domain.options.get("parts", [])):
+        field = f"domains[{place}].options.explain"
+        found.append((part.get("name"), part.get("options") or {}, field, "set it there"))
+    return [
+        (name, field, remedy)
+        for name, options, field, remedy in found
+        if name in EXPLAINED and not options.get("explain")
+    ]

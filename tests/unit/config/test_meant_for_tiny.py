@@ -30,6 +30,9 @@ def test_each_field_for_tiny_models_is_named_where_a_model_is_given() -> None:
     assert fields(GIVEN[1], "domain.options.explain=true") == rates[1:]
     low = ("grpo.learning_rate=1e-6", "rwr.learning_rate=1e-5", "domain.options.explain=true")
     assert fields(*GIVEN, *low) == []
+    parts = "domains=[{name: desk, options: {explain: true}}, {name: arithmetic}, {name: trails}]"
+    assert fields(*GIVEN, *low[:2], parts) == ["domains[2].options.explain"]
+    assert fields(parts) == []
 
 
 def test_the_line_names_the_preset_for_such_models_and_its_value() -> None:

@@ -70,6 +70,8 @@ def test_only_files_of_the_domain_itself_are_looked_for(tmp_path: Path) -> None:
     path.write_text(SLOW)
     assert sources(get_domain(f"{path}:Slow", {})) == {str(path)}
     assert sources(DeskDomain()) == set()
+    parts = [{"name": "arithmetic"}, {"name": f"{path}:Slow"}]
+    assert sources(get_domain("several", {"parts": parts})) == {str(path)}
 
 
 def test_a_domain_of_genenvs_has_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv_core.config.load import resolve
 from genenv_core.domains.kit.several.abilities import abilities_of
 from genenv_core.domains.kit.several.domain import several
 from genenv_core.domains.protocol import (
@@ -44,8 +45,12 @@ from genenv_core.domains.tool_calls import ReadsCalls
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
 from genenv_core.play.checking.domain import check_domain
+from genenv_core.storage.records.code import counted
 from genenv_core.types import AgentHistory, Context, Rejected, TaskDraft, Verdict
+from tasks import score
+from tasks.stage.key import parts_of
 from tests.mutations import mutation
+from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.domains.domain_contract import DomainContract, allowed
 
 PROTOCOL = "genenv_core/domains/protocol.py"
@@ -415,3 +420,26 @@ def test_a_spec_of_no_domain_is_refused(domain: Any) -> None:
         with pytest.raises(DomainError, match="names none of desk, arithmetic"):
             asked()
     assert isinstance(domain.score(of(domain, "desk"), []), Verdict)
+
+
+def keyed(*overrides: str) -> dict[str, Any]:
+    return parts_of(score.STAGE, resolve("tiny", overrides=overrides), 1, NO_INPUTS)
+
+
+def test_weights_are_in_the_keys_and_the_code_of_each_domain() -> None:
+    one = keyed("domains=[{name: desk, weight: 3}, {name: arithmetic}]")
+    other = keyed("domains=[{name: desk, weight: 2}, {name: arithmetic}]")
+    more = keyed("domains=[{name: desk, weight: 3}, {name: trails}]")
+    assert one["code"] == other["code"] != more["code"]
+    assert len({str(found["config"]) for found in (one, other, more)}) == 3
+    assert len({found["runtime"]["domain"] for found in (one, other, more)}) == 3
+
+
+def test_the_keys_of_a_run_of_one_domain_know_nothing_of_several() -> None:
+    one = keyed()
+    assert one["runtime"]["domain"] == "desk 1"
+    domain = {name: value for name, value in one["config"].items() if name.startswith("domain")}
+    assert domain == {
+        "domain.name": "desk", "domain.options": {"max_calls": 3, "max_operand": 4},
+    }  # fmt: skip
+    assert not [name for name in counted(*score.STAGE.modules) if "several" in name]
