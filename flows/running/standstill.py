@@ -71,7 +71,7 @@ def sources(domain: Domain) -> set[str]:
     Of several domains they are those of each.
     """
     if isinstance(domain, JoinsDomains):
-        return set().union(*(sources(part.domain) for part in domain.parts))
+        return {file for part in domain.parts for file in sources(part.domain)}
     return {
         function.__code__.co_filename
         for kind in type(domain).__mro__

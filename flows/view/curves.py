@@ -92,7 +92,7 @@ DOMAIN, ALL = "domain", "all domains"
 """Lines that are the domains of a run, and the line of all of them."""
 
 OF_DOMAIN = {
-    "test": "sampled", "greedy": "greedy", "answer": "answer_probability", "skill": "p_hat",
+    "test": "sampled", "greedy": "greedy", "answer": "answer_probability", "skill": "skill",
     "in_band": "share_in_band", "no_signal": "1 - share_signal", "difficulty": "difficulty",
 }  # fmt: skip
 """Charts that have a line of each domain, and the column of the view `domains`."""

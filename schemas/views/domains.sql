@@ -8,6 +8,7 @@
 -- attempts: Rollouts of them.
 -- base_tasks: Base tasks attempted beside them.
 -- p_hat: Share of successes over those rollouts.
+-- skill: p_hat above the chance of a guess; p_hat itself where nothing can be guessed.
 -- predicted_p: Mean predicted success rate of the new tasks attempted; null without predictions.
 -- share_in_band: Share of the new tasks with |skill - alpha| <= k_min, at the configured level.
 -- share_signal: Share of the new tasks whose rewards differ.
@@ -39,6 +40,8 @@ attempted AS (
         count(*) FILTER (WHERE g.source = 'base') AS base_tasks,
         sum(g.successes) FILTER (WHERE g.source <> 'base')
             / sum(g.n) FILTER (WHERE g.source <> 'base') AS p_hat,
+        sum(g.n * coalesce(t.chance, 0)) FILTER (WHERE g.source <> 'base')
+            / sum(g.n) FILTER (WHERE g.source <> 'base') AS chance,
         avg(t.predicted_p) FILTER (WHERE g.source <> 'base') AS predicted_p,
         -- The tolerance of genenv_core.algorithm.selection.
         avg(CAST(x.distance <= s.k_min + 1e-9 AS DOUBLE)) FILTER (WHERE g.source <> 'base')
@@ -95,6 +98,9 @@ SELECT
     a.attempts,
     a.base_tasks,
     a.p_hat,
+    -- As genenv_core.algorithm.chance has it; greatest() alone would make 0 of null.
+    CASE WHEN a.p_hat IS NOT NULL THEN greatest(0, (a.p_hat - a.chance) / (1 - a.chance)) END
+        AS skill,
     a.predicted_p,
     a.share_in_band,
     a.share_signal,

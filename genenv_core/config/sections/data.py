@@ -14,7 +14,8 @@ class DomainConfig(Section):
 
     name: str = Field(default="desk", min_length=1, max_length=1000)
     """Domain name: a built-in, one registered under the entry-point group genenv.domains, or a
-    class by its place, as in my_domain.py:Units or package.module:Units."""
+    class by its place, as in my_domain.py:Units or package.module:Units. `several` joins others: a
+    list `domains: [{name, weight, options, as}]` beside the sections stands for it."""
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Options of the domain itself; each domain validates its own."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from genenv_core.algorithm.chance import skill_of
 from tests.mutations import mutation
 from tests.unit.builders_tables import world
 from tests.unit.schemas.test_views import Tables, ask
@@ -29,6 +30,7 @@ def of_two() -> Tables:
     )
     b = tasks.filter(family="b/k/2", source="base").head(1)
     assert b.is_empty()  # the only base task is of a
+    tasks = tasks.with_columns(chance=pl.col("generation_index") / 16)
     runs = tables["runs"].with_columns(domain=pl.lit("several"))
     return tables | {"tasks": tasks, "runs": runs}
 
@@ -53,6 +55,10 @@ def test_a_task_is_of_the_domain_before_its_family(tmp_path: Path) -> None:
 @mutation(
     "base tasks count among the new ones", DOMAINS,
     "count(*) FILTER (WHERE g.source <> 'base') AS tasks", "count(*) AS tasks",
+)  # fmt: skip
+@mutation(
+    "the skill of a domain counts guesses", DOMAINS,
+    "greatest(0, (a.p_hat - a.chance) / (1 - a.chance))", "a.p_hat",
 )  # fmt: skip
 @mutation(
     "the band of a domain has no edge", DOMAINS, "x.distance <= s.k_min + 1e-9", "x.distance < 1",
@@ -88,6 +94,7 @@ def test_each_number_is_of_one_domain(tmp_path: Path) -> None:
         assert (row["tasks"], row["base_tasks"]) == (len(new), len(base))
         assert row["attempts"] == new["n"].sum()
         assert row["p_hat"] == pytest.approx(new["successes"].sum() / new["n"].sum())
+        assert row["skill"] == pytest.approx(skill_of(new, tables["tasks"]))
         assert row["share_signal"] == pytest.approx(1 - new["zero_signal"].mean())  # type: ignore[operator]
         within = new.filter(pl.col("distance") <= 0.25 + 1e-9)
         assert row["share_in_band"] == pytest.approx(len(within) / len(new))

@@ -343,7 +343,7 @@ def test_each_domain_of_several_has_a_line_beside_that_of_all(tmp_path: Path):
         rows = reader.panel("d", "d", "FROM domains ORDER BY epoch").rows
         whole = curves(reader, ["run-a"])
     assert [line.name for line in found.lines] == [ALL, "k1"] and not found.bars
-    assert found.data["values"]["skill"]["k1"] == [row["p_hat"] for row in rows]
+    assert found.data["values"]["skill"]["k1"] == [row["skill"] for row in rows]
     assert found.data["values"]["answer"]["k1"] == [row["answer_probability"] for row in rows]
     for column in ("answer", "skill", "kl_env"):
         assert found.data["values"][column][ALL] == whole.data["values"][column]["run-a"]
