@@ -353,7 +353,7 @@ Each line of `{planned.package}/{TASKS}` is a task with its passport: how often 
 solved it (`measured`, with Wilson's 95 % interval), what its certificate says, where it comes from
 (`lineage`), and the digest of the task. `{STATEMENT}` is an in-toto statement on all files.
 
-The answers are in that file too: keep it away from what you train or measure.
+The answers are in this folder too: keep it away from what you train or measure.
 The code is licensed under Apache-2.0 (`LICENSE`), but for a domain of your own. The texts were
 written by models and programs; nobody read them all.
 """

@@ -29,17 +29,15 @@ ELSEWHERE = ("RUN useradd ", "RUN pip install ")
 """What an image has from elsewhere."""
 
 
-def _made(dockerfile: str) -> tuple[list[tuple[str, list[str], str]], list[str]]:
-    """Return the copies (mode, files, place) and the commands of a Dockerfile."""
-    copies: list[tuple[str, list[str], str]] = []
+def _made(dockerfile: str) -> tuple[list[tuple[list[str], str]], list[str]]:
+    """Return the copies (files, place) and the commands of a Dockerfile."""
+    copies: list[tuple[list[str], str]] = []
     commands: list[str] = []
     for line in dockerfile.replace("\\\n", "").splitlines():
         what, _, rest = line.partition(" ")
-        words = rest.split()
         if what == "COPY":
-            mode = next((one for one in words if one.startswith("--chmod=")), "--chmod=644")
-            *files, place = [one for one in words if not one.startswith("--")]
-            copies.append((mode.removeprefix("--chmod="), files, place))
+            *files, place = rest.split()
+            copies.append((files, place))
         elif what == "RUN" and not line.startswith(ELSEWHERE):
             commands.append(rest)
         elif what not in ("FROM", "RUN", "WORKDIR", ""):
@@ -84,7 +82,7 @@ class Room(BaseEnvironment):
         (own / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         (own / "python3").chmod(0o755)
         copies, commands = _made((self.environment_dir / "Dockerfile").read_text())
-        for mode, files, place in copies:
+        for files, place in copies:
             for file in files:
                 into = place if not place.endswith("/") else f"{place}{file}"
                 if into.startswith("/usr/local/bin/"):
@@ -93,7 +91,7 @@ class Room(BaseEnvironment):
                     target = self._at(into)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.environment_dir / file, target)
-                target.chmod(int(mode, 8))
+                target.chmod(0o644)
         begin = "; ".join(["set -e", *mounts, "read pid rest < /proc/self/stat", "echo $pid"])
         inside = f"exec chroot {shlex.quote(str(self._root))} sh -c 'echo; exec sleep infinity'"
         self._init = subprocess.Popen(
@@ -170,5 +168,7 @@ class SayingAgent(BaseAgent):
 
     async def run(self, instruction: str, environment: BaseEnvironment, context: Any) -> None:
         del instruction, context
+        modes = await environment.exec("stat -c '%A %n' /opt/attempt/* /usr/local/bin/attempt")
+        (self.logs_dir / "modes.txt").write_text(modes.stdout or "")
         for turn in self._turns[environment.environment_name]:
             await environment.exec(f"printf %s {shlex.quote(turn)} | attempt say")

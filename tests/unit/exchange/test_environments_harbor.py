@@ -39,7 +39,9 @@ from tests.unit.exchange.test_environments_outside import attempts
 from tests.unit.exchange.test_environments_outside import given_away as given_trails
 from tests.unit.exchange.test_export import with_drafts
 
-HARBOR = "genenv_core/exchange/environments/harbor/"
+FOLDERS = "genenv_core/exchange/environments/harbor/folders.py"
+SERVING = "genenv_core/exchange/environments/harbor/serving.py"
+WITHHOLDING = "genenv_core/exchange/environments/harbor/withholding.py"
 LOCK = Path(__file__).parent / "harbor.lock"
 ENVIRONMENT = REPOSITORY / ".venv-harbor"
 LIMITS = TurnLimits(turns=8, errors=3)
@@ -54,11 +56,15 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]
 
 
 @mutation(
-    "where an agent attempts a task lies its answer", f"{HARBOR}folders.py",
+    "where an agent attempts a task lies its answer", FOLDERS,
     "**{name: WITHOUT[name] for name in fields}", "**{name: WITHOUT[name] for name in ()}",
 )  # fmt: skip
 @mutation(
-    "the answer of a task comes to where its agent is", f"{HARBOR}folders.py",
+    "an agent reads the task that its environment has", FOLDERS,
+    "chmod -R go= ", "chmod -R go=rX ",
+)  # fmt: skip
+@mutation(
+    "the answer of a task comes to where its agent is", FOLDERS,
     '"environment_mode": "separate"', '"environment_mode": "shared"',
 )  # fmt: skip
 def test_each_task_is_a_folder_that_keeps_its_answer_apart(
@@ -79,6 +85,7 @@ def test_each_task_is_a_folder_that_keeps_its_answer_apart(
         for name in ("Dockerfile", "attempt", "environment.json", "tasks.jsonl"):
             text = (task / "environment" / name).read_text()
             assert line["ground_truth"] not in text and line["program"] not in text
+        assert "chmod -R go= " in (task / "environment" / "Dockerfile").read_text()
         bare = json.loads((task / "environment" / "tasks.jsonl").read_text())
         assert (bare["spec"], bare["passport"]) == ({}, {}) and bare["prompt"] == line["prompt"]
         codes.add((task / "environment" / "code.zip").read_bytes())
@@ -122,11 +129,11 @@ class Varying:
 
 
 @mutation(
-    "a container lacks what its environment needs", f"{HARBOR}withholding.py",
-    "play) == whole for", "play)[0] == whole[0] for",
+    "a container lacks what its environment needs", WITHHOLDING,
+    "play) == whole for", "play) != [] for",
 )  # fmt: skip
 @mutation(
-    "a task that nobody tried loses fields", f"{HARBOR}withholding.py",
+    "a task that nobody tried loses fields", WITHHOLDING,
     "if {play.index for play in known} != set(range(len(drafts))):", "if not known:",
 )  # fmt: skip
 def test_what_an_environment_needs_stays() -> None:
@@ -172,16 +179,20 @@ def earned(task: Path, turns: Path) -> tuple[float, str]:
 
 
 @mutation(
-    "an attempt may be at another task", f"{HARBOR}serving.py",
+    "an attempt may be at another task", SERVING,
     "if over or _texts(attempt.say(turn.said)) != turn.answers:",
     "if over or not attempt.say(turn.said) and turn.answers:",
 )  # fmt: skip
 @mutation(
-    "who reads the answer where it is judged may still say it", f"{HARBOR}serving.py",
+    "what is said after the end of an attempt counts", SERVING,
+    "over = attempt.done", "over = False",
+)  # fmt: skip
+@mutation(
+    "who reads the answer where it is judged may still say it", SERVING,
     "if self._tests.is_dir() and any(self._tests.iterdir()):", "if False:",
 )  # fmt: skip
 @mutation(
-    "turns of an attempt are lost with a process", f"{HARBOR}serving.py",
+    "turns of an attempt are lost with a process", SERVING,
     "self._turns = read_turns(turns)", "self._turns = []",
 )  # fmt: skip
 def test_the_verdict_is_of_what_was_said(task: Path, tmp_path: Path) -> None:
@@ -327,7 +338,9 @@ def harbor() -> Path:
     found = [shutil.which("python3.12"), *sorted(versions.glob("3.12*/bin/python3"))]
     for base in filter(None, found):
         if not subprocess.run([base, "-c", "import venv"], capture_output=True).returncode:
-            return installed(ENVIRONMENT, LOCK, base)
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(sys, "executable", base)  # it makes the environment
+                return installed(ENVIRONMENT, LOCK)
     pytest.skip(f"harbor asks for Python 3.12: none is in PATH or in {versions}")
 
 
@@ -411,6 +424,15 @@ def test_harbor_plays_them_as_the_run_did(tmp_path: Path) -> None:
     found = played(folder, tmp_path / "said", *agent, *only)
     assert found == {names[place]: reward for place, (_, reward) in chosen.items()}
     assert len({reward > 0 for reward in found.values()}) == 2
+    (modes, *_) = (tmp_path / "said").glob("*/*/agent/modes.txt")
+    assert dict(line.split()[::-1] for line in modes.read_text().splitlines()) == {
+        "/opt/attempt/code": "drwx------",
+        "/opt/attempt/code.zip": "-rw-------",
+        "/opt/attempt/socket": "srw-rw-rw-",
+        "/opt/attempt/task": "drwx------",
+        "/opt/attempt/turns.jsonl": "-rw-------",
+        "/usr/local/bin/attempt": "-rwxr-xr-x",
+    }
 
 
 def test_the_code_in_an_image_is_the_package(desk: tuple[Path, dict[str, int]]) -> None:

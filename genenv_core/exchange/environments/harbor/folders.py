@@ -95,7 +95,7 @@ def write_task_folders(
     for line, draft, turns in zip(lines, drafts, right, strict=True):
         place = folder / FOLDER / line["task_id"]
         bare: JsonObject = {**line, **{name: WITHOUT[name] for name in fields}, "passport": {}}
-        whole = _Writer(place)
+        whole = _TaskFolder(place)
         opening = ExportedAttempt(domain, draft, image.limits, serving.SEED).opening()
         whole.text("instruction.md", _instruction(opening, image.limits.turns))
         whole.text("task.toml", _task_toml(image, line, draft))
@@ -122,7 +122,7 @@ def _right(domain: Domain, draft: TaskDraft) -> list[str]:
         return []
 
 
-class _Writer:
+class _TaskFolder:
     """Writes files below a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -164,11 +164,12 @@ def _dockerfile(image: TaskImage) -> str:
     install = f"RUN pip install --no-cache-dir {needs}\n" if needs else ""
     return f"""FROM python:{python}-slim
 RUN useradd --create-home {USER}
-{install}COPY --chmod=755 attempt /usr/local/bin/attempt
+{install}COPY attempt /usr/local/bin/attempt
 COPY code.zip {serving.HOME}/code.zip
 COPY {TASKS} {ABOUT} {serving.TASK}/
 RUN python3 -m zipfile -e {serving.HOME}/code.zip {serving.CODE} && \\
-    chmod -R go= {serving.HOME}/code.zip {serving.CODE} {serving.TASK}
+    chmod -R go= {serving.HOME}/code.zip {serving.CODE} {serving.TASK} && \\
+    chmod 755 /usr/local/bin/attempt
 WORKDIR /home/{USER}
 """
 
@@ -215,10 +216,10 @@ the whole text of your turn
 END
 ```
 
-The command prints what the environment answers. A call of a tool is a part of your turn's text,
-and the environment makes it: there is no such tool in this shell. Nothing can be taken back. The
-attempt is over when the command says so, after {most} turns at most. `attempt show` prints the
-conversation so far.
+The command prints what the environment answers. Where the request names tools, a call is a part of
+your turn's text, and the environment makes it: there is no such tool in this shell. Nothing can be
+taken back. The attempt is over when the command says so, after {most} turns at most. `attempt show`
+prints the conversation so far.
 
 # The request
 

@@ -24,14 +24,14 @@ def python() -> Path:
     return installed(ENVIRONMENT, LOCK)
 
 
-def installed(environment: Path, lock: Path, base: str | Path = sys.executable) -> Path:
-    """Return the interpreter of an environment, which `base` makes from a lock once."""
+def installed(environment: Path, lock: Path) -> Path:
+    """Return the interpreter of an environment, which is made from a lock once."""
     found, stamp = environment / "bin" / "python", environment / ".installed"
     environment.mkdir(exist_ok=True)
     with (environment / ".lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)  # of two processes of pytest one installs
         if not stamp.exists() or stamp.stat().st_mtime < lock.stat().st_mtime:
-            subprocess.run([base, "-m", "venv", environment], check=True)
+            subprocess.run([sys.executable, "-m", "venv", environment], check=True)
             pip = [str(found), "-m", "pip", "install", "-qq", "--no-deps", "--require-hashes"]
             subprocess.run([*pip, "-r", lock], check=True)
             stamp.touch()
