@@ -28,7 +28,12 @@ from genenv_core.domains.protocol import Domain
 from genenv_core.domains.solutions import right_turns
 from genenv_core.errors import DomainError
 from genenv_core.exchange.environments.harbor import saying, serving
-from genenv_core.exchange.environments.harbor.withholding import WITHOUT, PlayedTurns, withheld
+from genenv_core.exchange.environments.harbor.withholding import (
+    WITHOUT,
+    PlayedTurns,
+    withheld,
+    without,
+)
 from genenv_core.exchange.environments.playing import (
     ABOUT,
     TASKS,
@@ -48,6 +53,8 @@ SCHEMA = "1.4"
 
 USER = "agent"
 """The user in a container who attempts the task, and may not read what is the environment's."""
+
+_NO_PASSPORT: JsonObject = {"passport": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +89,23 @@ def write_task_folders(
         image: what the tasks share.
         domain: plays them.
         lines: the tasks with their passports.
-        stored: attempts of the run at them, as `stored_attempts` has them; they decide with the
-            right ones which fields of a task its container does without.
+        stored: attempts of the run at them, as `stored_attempts` has them; with right
+            attempts they decide which fields of a task its container does without.
     """
     drafts = [task_of(line).draft for line in lines]
     right = [_right(domain, draft) for draft in drafts]
     plays = [PlayedTurns(place, tuple(turns)) for place, turns in enumerate(right) if turns]
+    # What is right for another task is wrong for this one, and says what few stored attempts do.
+    others = [one.turns for one in (*plays[1:], *plays[:1])]
+    plays += [PlayedTurns(one.index, turns) for one, turns in zip(plays, others, strict=True)]
     for asked in (one["asked"] for one in stored):
         plays.append(PlayedTurns(asked["index"], tuple(asked["turns"]), asked["seed"]))
     fields = withheld(domain, drafts, image.limits, plays)
     code = _zipped(image)
     for line, draft, turns in zip(lines, drafts, right, strict=True):
         place = folder / FOLDER / line["task_id"]
-        bare: JsonObject = {**line, **{name: WITHOUT[name] for name in fields}, "passport": {}}
+        kept = without(draft, fields)
+        bare = line | {name: getattr(kept, name) for name in WITHOUT} | _NO_PASSPORT
         whole = _TaskFolder(place)
         opening = ExportedAttempt(domain, draft, image.limits, serving.SEED).opening()
         whole.text("instruction.md", _instruction(opening, image.limits.turns))

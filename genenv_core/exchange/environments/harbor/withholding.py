@@ -16,6 +16,8 @@ from genenv_core.types import TaskDraft
 
 _SPELLED = ("ground_truth", "program", "fingerprint")
 
+_PART = "spec."
+
 CHOICES = (("spec", *_SPELLED), _SPELLED, ())
 """Fields that a task may go without; the first of these that no attempt notices are left out."""
 
@@ -37,23 +39,33 @@ def withheld(
 ) -> tuple[str, ...]:
     """Return the fields that the environment needs for none of these attempts.
 
-    Without an attempt at each of the tasks it is nothing, because nobody knows.
+    Of a spec that it needs, they are the keys that can be spared together. Without an attempt at
+    each of the tasks they are none, because nobody knows.
     """
     known = list(plays)
     if {play.index for play in known} != set(range(len(drafts))):
         return ()
     read = [_read(domain, drafts[play.index], limits, play) for play in known]
-    for fields in CHOICES:
+
+    def unnoticed(fields: Sequence[str]) -> bool:
         bare = [without(draft, fields) for draft in drafts]
         pairs = zip(known, read, strict=True)
-        if all(_read(domain, bare[play.index], limits, play) == whole for play, whole in pairs):
-            return fields
-    return ()  # its answers vary by themselves
+        return all(_read(domain, bare[play.index], limits, play) == whole for play, whole in pairs)
+
+    found = next((fields for fields in CHOICES if unnoticed(fields)), ())
+    if found == _SPELLED:
+        for key in sorted({key for draft in drafts for key in draft.spec}):
+            more = (*found, f"{_PART}{key}")
+            found = more if unnoticed(more) else found
+    return found
 
 
 def without(draft: TaskDraft, fields: Sequence[str]) -> TaskDraft:
-    """Return a task without these fields."""
-    return replace(draft, **{name: WITHOUT[name] for name in fields})
+    """Return a task without these fields; `spec.KEY` is one key of its spec."""
+    keys = {name.removeprefix(_PART) for name in fields if name.startswith(_PART)}
+    spec = {key: value for key, value in draft.spec.items() if key not in keys}
+    left_out = {name: WITHOUT[name] for name in fields if name in WITHOUT}
+    return replace(draft, **{"spec": spec, **left_out})
 
 
 def _read(domain: Domain, draft: TaskDraft, limits: TurnLimits, play: PlayedTurns) -> list[str]:
