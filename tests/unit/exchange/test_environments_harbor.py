@@ -196,6 +196,10 @@ def earned(task: Path, turns: Path) -> tuple[float, str]:
     "turns of an attempt are lost with a process", SERVING,
     "self._turns = read_turns(turns)", "self._turns = []",
 )  # fmt: skip
+@mutation(
+    "half of a character ends a verdict", SERVING,
+    "self._say(storable(text))", "self._say(text)",
+)  # fmt: skip
 def test_the_verdict_is_of_what_was_said(task: Path, tmp_path: Path) -> None:
     turns = tmp_path / "turns.jsonl"
     assert earned(task, turns) == (0.0, "nothing_said")
@@ -216,6 +220,9 @@ def test_the_verdict_is_of_what_was_said(task: Path, tmp_path: Path) -> None:
     shown = there.asked({"show": True})["text"]
     assert shown.endswith(serving.OVER) and all(text in shown for text in (*looks, said, answer))
     assert "failed" in there.asked(["say"])
+    half = served(task, tmp_path / "half", tmp_path / "nowhere")
+    half.asked({"say": "half of a character: \ud83d"})
+    assert earned(task, tmp_path / "half") == (0.0, "no_answer")
     whole = turns.read_text()
     turns.write_text(whole.replace(json.dumps([said]), json.dumps(["another"])))
     assert turns.read_text() != whole
@@ -250,20 +257,25 @@ def answering(task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     turns, place = tmp_path / "turns.jsonl", os.path.relpath(tmp_path / "socket")
     monkeypatch.setattr(saying, "SOCKET", place)
     there = served(task, turns)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(place)
-        listening.listen()
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(place)
+    listening.listen()
 
-        def answer() -> None:
+    def answer() -> None:
+        with listening:  # else who asks would wait for ever
             while not there.asked({"show": True})["text"].endswith(serving.OVER):
                 serving._answer(there, listening.accept()[0])
 
-        thread = threading.Thread(target=answer)
-        thread.start()
-        yield turns
-        thread.join()
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield turns
+    thread.join()
 
 
+@mutation(
+    "an agent that sends nonsense ends its environment", SERVING,
+    "suppress(OSError, ValueError, RecursionError)", "suppress(OSError)",
+)  # fmt: skip
 def test_the_command_says_a_turn(
     task: Path, answering: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,9 +298,10 @@ def test_the_command_says_a_turn(
     assert code == 0 and [
         (turn.said, "\n".join(turn.answers)) for turn in read_turns(answering)
     ] == [(look, answer.removesuffix("\n"))]
-    with socket.socket(socket.AF_UNIX) as broken:  # which ends nothing
-        broken.connect(saying.SOCKET)
-        broken.sendall(b"{\n")
+    for sent in (b"{\n", b"[" * 100_000 + b"\n", b'{"show": true}\n', b""):  # these end nothing
+        with socket.socket(socket.AF_UNIX) as broken:
+            broken.connect(saying.SOCKET)
+            broken.sendall(sent)
     said.write_text("I do not know.")
     assert run("say", str(said)) == (0, f"{serving.OVER}\n", "")
     monkeypatch.setattr(saying, "SOCKET", str(answering.parent / "no-socket"))

@@ -20,11 +20,12 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from genenv_core.domains.steps import EnvironmentLost
+from genenv_core.domains.steps import EnvironmentLost, storable
 from genenv_core.exchange.environments.playing import ExportedTasks, read_tasks
 from genenv_core.types import JsonObject, Message, Verdict
 
@@ -80,7 +81,7 @@ class ServedTask:
         """Return the answer to a request of the command `attempt`."""
         match request:
             case {"say": str(text)}:
-                return self._say(text)
+                return self._say(storable(text))
             case {"show": True}:
                 return {"text": "\n".join(self._shown())}
             case _:
@@ -187,17 +188,12 @@ def serve() -> None:
 
 
 def _answer(task: ServedTask, connection: socket.socket) -> None:
+    """Answer one request; whatever an agent sends, and however it goes away, ends no attempt."""
     connection.settimeout(WAIT_S)
-    with connection, connection.makefile("rwb") as stream:
-        try:
-            request = json.loads(stream.readline())
-        except (OSError, ValueError):
-            return
-        try:
-            stream.write(json.dumps(task.asked(request)).encode() + b"\n")
-            stream.flush()
-        except OSError:
-            return  # the agent went away; what it said stands
+    with suppress(OSError, ValueError, RecursionError), connection:
+        with connection.makefile("rb") as asking:
+            request = json.loads(asking.readline())
+        connection.sendall(json.dumps(task.asked(request)).encode() + b"\n")
 
 
 if __name__ == "__main__":
