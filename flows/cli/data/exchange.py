@@ -28,8 +28,8 @@ def export(
     pool: Annotated[
         Literal[Pool, "tasks"] | None,
         typer.Option(
-            help="d_train: rollouts; d_env: generations; tasks: what pi_env wrote, for openenv "
-            "and verifiers; not for inspect."
+            help="d_train: rollouts; d_env: generations; tasks: what pi_env wrote, for openenv, "
+            "verifiers and harbor; not for inspect."
         ),
     ] = None,
     format_: Annotated[
@@ -37,7 +37,7 @@ def export(
         typer.Option(
             "--format",
             help="A data set of a pool (hf, jsonl, verl), an environment of its tasks (openenv, "
-            "verifiers), or Inspect's logs.",
+            "verifiers, harbor), or Inspect's logs.",
         ),
     ] = "hf",
     output: Annotated[
@@ -79,7 +79,7 @@ def export(
 
     if min_reward is not None and not math.isfinite(min_reward):
         raise ConfigError(f"--min-reward {min_reward}: expected a finite number, such as 0.5")
-    if format_ == "openenv" or format_ == "verifiers":
+    if format_ == "openenv" or format_ == "verifiers" or format_ == "harbor":
         idle = {
             f"--pool {pool}": pool not in (None, "tasks"),
             "--kept": kept,
@@ -96,10 +96,12 @@ def export(
     for option, given in {"--p-hat": p_hat, "--family": family, "--sound": sound}.items():
         if given:
             raise ConfigError(
-                f"{option} works with --format openenv and verifiers alone: leave it out"
+                f"{option} works with --format openenv, verifiers and harbor alone: leave it out"
             )
     if pool == "tasks":
-        raise ConfigError("--pool tasks is for --format openenv and verifiers: name one of them")
+        raise ConfigError(
+            "--pool tasks is for --format openenv, verifiers and harbor: name one of them"
+        )
     if format_ == "inspect":
         if pool or kept:
             raise ConfigError(

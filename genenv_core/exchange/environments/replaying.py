@@ -85,8 +85,7 @@ def replay(
 
     Raises ConfigError where the copied code does not run.
     """
-    places = {line["task_id"]: place for place, line in enumerate(lines)}
-    stored = list(_attempts(con, run, places, seed))
+    stored = list(stored_attempts(con, run, lines, seed))
     asked = "".join(json.dumps(one["asked"]) + "\n" for one in stored)
     try:
         done = subprocess.run(
@@ -118,10 +117,15 @@ def replay(
     return Replayed(len(stored), len(wrong), example)
 
 
-def _attempts(
-    con: duckdb.DuckDBPyConnection, run: str, places: Mapping[str, int], seed: int
+def stored_attempts(
+    con: duckdb.DuckDBPyConnection, run: str, lines: Sequence[Mapping[str, Any]], seed: int
 ) -> Iterator[JsonObject]:
-    """Yield at most `MOST` stored attempts at the tasks, drawn by their ids."""
+    """Yield at most `MOST` stored attempts at the tasks of these lines, drawn by their ids.
+
+    `seed` is the run's. Each attempt has its id, reward and success, and in `asked` what
+    `ExportedTasks.said` takes.
+    """
+    places = {line["task_id"]: place for place, line in enumerate(lines)}
     own = f"run_id = {text(run)}"
     known = query(con, _IDS.format(own=own)).iter_rows()
     chosen = list(islice((trace for trace, task in known if task in places), MOST))

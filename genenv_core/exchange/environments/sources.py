@@ -116,8 +116,7 @@ def _renamed(
         if isinstance(node, ast.ImportFrom):
             if node.level or (node.module or "").partition(".")[0] not in tops:
                 continue
-            head = _FROM.match(made, start)
-            made[start : head.end() if head else start] = f"from {package}.".encode()
+            made[start:] = _FROM.sub(f"from {package}.".encode(), made[start:], count=1)
         elif any(_top(one) in tops for one in node.names):
             said = ", ".join(_alias(one, module, tops, package) for one in node.names)
             end = place(node.end_lineno or node.lineno, node.end_col_offset or 0)

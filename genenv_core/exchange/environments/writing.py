@@ -7,6 +7,7 @@
 | `PACKAGE/genenv_core/` | the part of genenv that the domain needs, under the folder's own name |
 | `pyproject.toml` | what installs it |
 | `openenv.yaml`, `server/` | for openenv: what its programs look for |
+| `tasks/` | for harbor, without a project file: a folder for each task, see `harbor.folders` |
 | `LICENSE`, `README.md` | of the code; of the tasks |
 | `statement.json` | the in-toto statement on all other files |
 
@@ -34,9 +35,10 @@ from genenv_core.domains.protocol import Domain, ReadsFiles, judged_while_played
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments import EnvironmentFormat
+from genenv_core.exchange.environments.harbor import folders
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.playing import ABOUT, TASKS
-from genenv_core.exchange.environments.replaying import Replayed, replay
+from genenv_core.exchange.environments.replaying import Replayed, replay, stored_attempts
 from genenv_core.exchange.environments.sources import CopiedCode, copied
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
 from genenv_core.plugins import DOMAINS, point_of
@@ -50,6 +52,7 @@ PREDICATE = "urn:genenv:tasks:v1"
 ADAPTERS = {
     "openenv": "genenv_core.exchange.environments.openenv_app",
     "verifiers": "genenv_core.exchange.environments.verifiers_tasks",
+    "harbor": "genenv_core.exchange.environments.harbor.serving",
 }
 """The module that speaks a format; it travels in the folder."""
 
@@ -100,6 +103,11 @@ class _Folder:
             "genenv": __version__,
         }
 
+    @property
+    def image(self) -> folders.TaskImage:
+        """Return what the images of Harbor share."""
+        return folders.TaskImage(self.run, self.package, self.code, self.about)
+
 
 def export_environment(
     con: duckdb.DuckDBPyConnection,
@@ -131,7 +139,12 @@ def export_environment(
     with new_folder(folder) as scratch:
         _write(scratch, planned, lines)
         replayed = replay(con, run, scratch, planned.package, lines, config["seed"])
-        (scratch / "README.md").write_text(_readme(planned, lines, replayed), encoding="utf-8")
+        more = ""
+        if format_ == "harbor":
+            stored = stored_attempts(con, run, lines, config["seed"])
+            more = folders.write_task_folders(scratch, planned.image, domain, lines, stored)
+        readme = _readme(planned, lines, replayed, more)
+        (scratch / "README.md").write_text(readme, encoding="utf-8")
         statement = _statement(scratch, planned, selection, lines, replayed)
         (scratch / STATEMENT).write_bytes(readable_json(statement))
         size = size_of(scratch)
@@ -177,7 +190,8 @@ def _write(folder: Path, planned: _Folder, lines: list[JsonObject]) -> None:
     (inner / ABOUT).write_bytes(readable_json(planned.about))
     (inner / "__init__.py").write_text(_package(planned), encoding="utf-8")
     (folder / "LICENSE").write_text(_licence(), encoding="utf-8")
-    (folder / "pyproject.toml").write_text(_project(planned), encoding="utf-8")
+    if planned.format != "harbor":
+        (folder / "pyproject.toml").write_text(_project(planned), encoding="utf-8")
     if planned.format == "openenv":
         (folder / "openenv.yaml").write_text(_openenv_yaml(planned, len(lines)), encoding="utf-8")
         (folder / "server").mkdir()
@@ -302,7 +316,7 @@ validation:
 """
 
 
-def _readme(planned: _Folder, lines: list[JsonObject], replayed: Replayed) -> str:
+def _readme(planned: _Folder, lines: list[JsonObject], replayed: Replayed, more: str) -> str:
     measured = [line["passport"]["measured"] for line in lines]
     attempts = sum(one["n"] for each in measured for one in each)
     solved = sum(one["successes"] for each in measured for one in each)
@@ -312,6 +326,7 @@ def _readme(planned: _Folder, lines: list[JsonObject], replayed: Replayed) -> st
     how = {
         "openenv": "pip install . && server --port 8000",
         "verifiers": f"pip install . && vf-validate {planned.package} --runtime.type subprocess",
+        "harbor": f"harbor run -p {folders.FOLDER} -a oracle",
     }[planned.format]
     return f"""# {len(lines)} tasks of {planned.run}
 
@@ -333,12 +348,12 @@ answers and judges them lies beside them and needs no genenv.
 | of them with another reward than in the run | {replayed.different} |
 | most turns of an attempt | {planned.about["max_turns"]} |
 | options left out, which name a place on the machine of the run | {left_out} |
-
+{more}
 Each line of `{planned.package}/{TASKS}` is a task with its passport: how often which checkpoint
 solved it (`measured`, with Wilson's 95 % interval), what its certificate says, where it comes from
 (`lineage`), and the digest of the task. `{STATEMENT}` is an in-toto statement on all files.
 
-The answers are in that file too: keep it away from what you train or measure.
+The answers are in this folder too: keep it away from what you train or measure.
 The code is licensed under Apache-2.0 (`LICENSE`), but for a domain of your own. The texts were
 written by models and programs; nobody read them all.
 """

@@ -35,7 +35,7 @@ from genenv_core.types import TaskDraft
 from tests.mutations import mutation
 from tests.pipeline.commands import REPOSITORY
 from tests.unit.benchmarks.data import SHARED, official
-from tests.unit.exchange.test_export import stored, tables
+from tests.unit.exchange.test_export import stored, tables, with_drafts
 
 PLAYING = "genenv_core/exchange/environments/playing.py"
 PASSPORTS = "genenv_core/exchange/environments/passports.py"
@@ -312,14 +312,7 @@ def test_domains_go_with_all_that_they_need(
     monkeypatch.setenv("GENENV_BENCHMARKS", str(SHARED))  # as others have it, too
     options = {"data": str(official(name))} if name in BENCHMARKS else {}
     given = with_config({"name": name, "options": options})
-    drafts = iter(get_domain(name, options).base_tasks(0, 60))
-    rows: list[dict[str, Any]] = []
-    for row in given["tasks"].iter_rows(named=True):
-        if row["valid"]:
-            draft = next(drafts)
-            row |= {one: getattr(draft, one) for one in DRAFT} | {"spec": json.dumps(draft.spec)}
-        rows.append(row)
-    given["tasks"] = pl.DataFrame(rows, schema=given["tasks"].schema)
+    given = with_drafts(given, get_domain(name, options).base_tasks(0, 60))
     folder, _ = given_away(tmp_path, given=given)
     about = json.loads((folder / PACKAGE / "environment.json").read_text())
     assert about["options"] == {}
@@ -507,14 +500,15 @@ def test_an_attempt_is_bounded_as_in_the_run(monkeypatch: pytest.MonkeyPatch) ->
         ),
         (["--format", "verifiers", "--kept"], "--kept does nothing for --format verifiers"),
         (["--format", "openenv", "--min-reward", "1"], "--min-reward does nothing"),
+        (["--format", "harbor", "--tasks", "test"], "--tasks does nothing for --format harbor"),
         (
             ["--format", "openenv", "--p-hat", "0.8:0.2"],
             "--p-hat '0.8:0.2': expected lowest",
         ),
         (["--format", "openenv", "--p-hat", "1.2"], "--p-hat '1.2': expected lowest:highest"),
-        (["--pool", "d_train", "--p-hat", "0:1"], "--p-hat works with --format openenv and verif"),
-        (["--pool", "d_train", "--sound"], "--sound works with --format openenv and verifiers"),
-        (["--pool", "tasks"], "--pool tasks is for --format openenv and verifiers"),
+        (["--pool", "d_train", "--p-hat", "0:1"], "--p-hat works with --format openenv, verifi"),
+        (["--pool", "d_train", "--sound"], "--sound works with --format openenv, verifiers"),
+        (["--pool", "tasks"], "--pool tasks is for --format openenv, verifiers and"),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(options: list[str], said: str) -> None:

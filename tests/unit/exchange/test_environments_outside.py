@@ -29,7 +29,7 @@ from tests.pipeline.commands import REPOSITORY
 from tests.unit.builders_tables import world
 from tests.unit.domains.openenv.real import RealServer, installed, python
 from tests.unit.exchange.test_environments import PACKAGE
-from tests.unit.exchange.test_export import stored
+from tests.unit.exchange.test_export import stored, with_drafts
 
 pytestmark = pytest.mark.slow
 
@@ -43,17 +43,7 @@ ATTEMPTS = 1000
 @cache
 def _tables() -> dict[str, pl.DataFrame]:
     """Return the tables of a small run of the domain trails: 58 tasks of several turns."""
-    found = dict(world(tasks=30))
-    drafts = iter(TRAILS.base_tasks(3, 200))
-    rows: list[dict[str, Any]] = []
-    for row in found["tasks"].iter_rows(named=True):
-        if row["valid"]:
-            draft = next(drafts)
-            names = ("prompt", "ground_truth", "program", "family", "difficulty", "fingerprint")
-            row |= {name: getattr(draft, name) for name in names}
-            row["spec"] = json.dumps(draft.spec)
-        rows.append(row)
-    found["tasks"] = pl.DataFrame(rows, schema=found["tasks"].schema)
+    found = with_drafts(world(tasks=30), TRAILS.base_tasks(3, 200))
     said = json.dumps([{"role": "user", "content": "?"}, {"role": "assistant", "content": ""}])
     found["trace_tokens"] = found["trace_tokens"].with_columns(messages=pl.lit(said))
     config = {

@@ -8,6 +8,7 @@ nothing are refused; an imported export gives the same tasks; a folder is whole 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from genenv_core.config.load import dump, resolve
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.base_data import read_base
+from genenv_core.exchange.environments.playing import DRAFT
 from genenv_core.exchange.pools import rows as exchange_rows
 from genenv_core.exchange.pools.export import PoolSelection, export
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
+from genenv_core.types import TaskDraft
 from tests.mutations import mutation
 from tests.unit.builders_tables import world
 
@@ -38,18 +41,8 @@ def tables() -> dict[str, pl.DataFrame]:
 
 @cache
 def _tables() -> dict[str, pl.DataFrame]:
-    found = dict(world())
-    drafts = iter(DRAFTS)
-    tasks: list[dict[str, Any]] = []
-    for row in found["tasks"].iter_rows(named=True):
-        if row["valid"]:
-            draft = next(drafts)
-            names = ("prompt", "ground_truth", "program", "family", "difficulty", "fingerprint")
-            row |= {name: getattr(draft, name) for name in names}
-            row["spec"] = json.dumps(draft.spec)
-        tasks.append(row)
-    found["tasks"] = pl.DataFrame(tasks, schema=found["tasks"].schema)
-    by_id = {row["task_id"]: row for row in tasks}
+    found = with_drafts(world(), DRAFTS)
+    by_id = {row["task_id"]: row for row in found["tasks"].iter_rows(named=True)}
     texts = [
         json.dumps(
             [
@@ -64,6 +57,21 @@ def _tables() -> dict[str, pl.DataFrame]:
     config = json.dumps(dump(resolve("tiny")))
     found["runs"] = found["runs"].with_columns(config=pl.lit(config))
     return found
+
+
+def with_drafts(
+    given: dict[str, pl.DataFrame], drafts: Iterable[TaskDraft]
+) -> dict[str, pl.DataFrame]:
+    """Return tables whose valid tasks are these drafts, in order; there are enough of them."""
+    waiting = iter(drafts)
+    rows: list[dict[str, Any]] = []
+    for row in given["tasks"].iter_rows(named=True):
+        if row["valid"]:
+            draft = next(waiting)
+            row |= {name: getattr(draft, name) for name in DRAFT}
+            row["spec"] = json.dumps(draft.spec)
+        rows.append(row)
+    return given | {"tasks": pl.DataFrame(rows, schema=given["tasks"].schema)}
 
 
 def stored(folder: Path, given: dict[str, pl.DataFrame]) -> RunSource:

@@ -1,0 +1,80 @@
+"""What of a task the container of an agent does without, so that it does not hold the answer.
+
+Whether an environment needs a field is nowhere said, so attempts say it: they are played with the
+whole task and without the field, and the agent must read the same in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from genenv_core.domains.protocol import Domain
+from genenv_core.exchange.environments.playing import ExportedAttempt, TurnLimits
+from genenv_core.types import TaskDraft
+
+_SPELLED = ("ground_truth", "program", "fingerprint")
+
+_PART = "spec."
+
+CHOICES = (("spec", *_SPELLED), _SPELLED, ())
+"""Fields that a task may go without; the first of these that no attempt notices are left out."""
+
+WITHOUT: dict[str, Any] = {"spec": {}, "ground_truth": "", "program": "", "fingerprint": ""}
+"""What stands in the place of a field that is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurns:
+    """What an agent said at one of the tasks; `seed` is that of the environment's chance."""
+
+    index: int
+    turns: tuple[str, ...]
+    seed: int = 0
+
+
+def withheld(
+    domain: Domain, drafts: Sequence[TaskDraft], limits: TurnLimits, plays: Iterable[PlayedTurns]
+) -> tuple[str, ...]:
+    """Return the fields that the environment needs for none of these attempts.
+
+    Of a spec that it needs, they are the keys that can be spared together. Without an attempt at
+    each of the tasks they are none, because nobody knows.
+    """
+    known = list(plays)
+    if {play.index for play in known} != set(range(len(drafts))):
+        return ()
+    read = [_read(domain, drafts[play.index], limits, play) for play in known]
+
+    def unnoticed(fields: Sequence[str]) -> bool:
+        bare = [without(draft, fields) for draft in drafts]
+        pairs = zip(known, read, strict=True)
+        return all(_read(domain, bare[play.index], limits, play) == whole for play, whole in pairs)
+
+    found = next((fields for fields in CHOICES if unnoticed(fields)), ())
+    if found == _SPELLED:
+        for key in sorted({key for draft in drafts for key in draft.spec}):
+            more = (*found, f"{_PART}{key}")
+            found = more if unnoticed(more) else found
+    return found
+
+
+def without(draft: TaskDraft, fields: Sequence[str]) -> TaskDraft:
+    """Return a task without these fields; `spec.KEY` is one key of its spec."""
+    keys = {name.removeprefix(_PART) for name in fields if name.startswith(_PART)}
+    spec = {key: value for key, value in draft.spec.items() if key not in keys}
+    left_out = {name: WITHOUT[name] for name in fields if name in WITHOUT}
+    return replace(draft, **{"spec": spec, **left_out})
+
+
+def _read(domain: Domain, draft: TaskDraft, limits: TurnLimits, play: PlayedTurns) -> list[str]:
+    """Return all that an agent reads who says these turns."""
+    try:
+        attempt = ExportedAttempt(domain, draft, limits, play.seed)
+        read = [attempt.opening()]
+        for turn in play.turns:
+            read += [message["content"] for message in attempt.say(turn)]
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
+    return [*read, str(attempt.done)]
