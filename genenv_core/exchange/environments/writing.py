@@ -31,13 +31,14 @@ import duckdb
 from genenv_core import __version__
 from genenv_core.bundle.statement import STATEMENT, TYPE
 from genenv_core.config.sections.rollout import ToolsConfig
-from genenv_core.domains.protocol import Domain, ReadsFiles, judged_while_played
+from genenv_core.domains.protocol import Domain, ReadsFiles
 from genenv_core.domains.registry import get_domain, modules_of
-from genenv_core.errors import ConfigError, QueryError
+from genenv_core.errors import QueryError
 from genenv_core.exchange.environments import EnvironmentFormat
 from genenv_core.exchange.environments.harbor import folders
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.playing import ABOUT, TASKS
+from genenv_core.exchange.environments.refusing import check_givable
 from genenv_core.exchange.environments.replaying import Replayed, replay, stored_attempts
 from genenv_core.exchange.environments.sources import CopiedCode, copied
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
@@ -118,17 +119,13 @@ def export_environment(
 ) -> Exported:
     """Write the selected tasks of a run into a new folder, from an open connection over the run.
 
-    Raises ConfigError when the folder is not empty, or when the domain cannot be given away: its
-    environment is a server, or it needs what no other machine has. Raises QueryError when no task
-    fits.
+    Raises ConfigError when the folder is not empty, or when the domain cannot be given away: it is
+    one of several, its environment is a server, or it needs what no other machine has. Raises
+    QueryError when no task fits.
     """
     config = _config(con, run)
     domain = get_domain(config["domain"]["name"], config["domain"].get("options"))
-    if judged_while_played(domain):
-        raise ConfigError(
-            f"domain {domain.name}: its environment is a server, which judges attempts while they "
-            "are played: give that server away, and the tasks with --format jsonl"
-        )
+    check_givable(domain)
     lines = task_lines(con, run, selection)
     if not lines:
         raise QueryError(

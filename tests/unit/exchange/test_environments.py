@@ -433,6 +433,17 @@ def test_what_cannot_be_given_away_is_refused(
     assert not (tmp_path / "openenv").exists()
 
 
+@mutation(
+    "several domains are given away as one", "genenv_core/exchange/environments/refusing.py",
+    "if isinstance(domain, JoinsDomains):", "if not domain:",
+)  # fmt: skip
+def test_a_run_of_several_domains_is_refused_in_words(tmp_path: Path) -> None:
+    parts = {"parts": [{"name": "desk"}, {"name": "arithmetic", "as": "sums"}]}
+    with pytest.raises(ConfigError, match=r"several domains \(desk, sums\), and a folder holds"):
+        given_away(tmp_path, given=with_config({"name": "several", "options": parts}))
+    assert not (tmp_path / "openenv").exists()
+
+
 def test_imports_are_renamed_wherever_they_stand() -> None:
     cases = (
         ("é = 1; from  own.a import b; import other, own as o", "é = 1; from p.own.a import b; "
