@@ -23,7 +23,7 @@ from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
 from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
-from flows.running.signals import Terminated
+from flows.running.signals import Terminated, continues
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
 from genenv_core.importing import collect_seldom
@@ -127,7 +127,7 @@ def plainly(work: Callable[[], object]) -> NoReturn:
     except GenenvError as error:
         status = _say(error, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        _print("interrupted: the same command continues from the last finished stage")
+        _print(interrupted())
         status = INTERRUPTED
     except Terminated as error:
         place = str(error) or "the last finished stage"
@@ -150,6 +150,12 @@ def plainly(work: Callable[[], object]) -> NoReturn:
     if status in ENDED_EARLY or any(not thread.daemon for thread in threading.enumerate()[1:]):
         os._exit(status)
     sys.exit(status)
+
+
+def interrupted() -> str:
+    """Return what a command says after Ctrl-C; one that plays no stages continues nothing."""
+    on = ": the same command continues from the last finished stage"
+    return f"interrupted{on if continues() else ''}"
 
 
 def _say(error: Exception, status: int) -> int:
