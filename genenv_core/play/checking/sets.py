@@ -234,7 +234,9 @@ def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[
     reasons: dict[str, list[AnyFlaw]] = {}
     for flaw in FLAWS:
         if flaw not in checked and (flaw is not SetFlaw.IGNORES_SEED or depends_on_seed(domain)):
-            reasons.setdefault(_why_not(flaw, domain), []).append(flaw)
+            early = flaw in _COMPARED and SetFlaw.DUPLICATE not in checked
+            why = "it ended before" if early else _why_not(flaw, domain)
+            reasons.setdefault(why, []).append(flaw)
     return reasons
 
 
@@ -250,13 +252,17 @@ def _why_not(flaw: AnyFlaw, domain: Domain) -> str:
         return "the environment has a clock of its own"
     if flaw in (SetFlaw.DEPENDS_ON_ORDER, SetFlaw.DEPENDS_ON_TIME):
         return "every task comes to something else each time"
-    if flaw in (SetFlaw.CONTRADICTS, SetFlaw.DUPLICATE):
-        return "it ended before"
     if solves or isinstance(domain, WritesAnswers):
         return "no task has a solution that can be played"
     return "the domain has neither `solution` nor `answer_turns`"
 
 
+_COMPARED = (
+    SetFlaw.DEPENDS_ON_ORDER,
+    SetFlaw.DEPENDS_ON_TIME,
+    SetFlaw.CONTRADICTS,
+    SetFlaw.DUPLICATE,
+)
 _REPEATED = (SetFlaw.UNREPEATABLE, SetFlaw.DEPENDS_ON_ORDER, SetFlaw.DEPENDS_ON_TIME)
 
 
