@@ -117,6 +117,8 @@ def _show(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
 
     if len(found) < asked:
         typer.echo(f"ended early: {len(found)} of {tasks_of(asked)} certified")
+    elif (beside := sum(one.compared for one in found)) < asked:
+        typer.echo(f"ended early: {beside} of {tasks_of(asked)} compared with the others")
     if not found:
         return
     counts = counted(found)

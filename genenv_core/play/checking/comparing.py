@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from genenv_core.domains.protocol import Domain, judged_while_played, repeatable, tools_of
-from genenv_core.domains.steps import shortly
+from genenv_core.domains.steps import FAILURES, error_line, shortly
 from genenv_core.play.asked import shown
 from genenv_core.play.checking.clock import clock_ahead, clocks
 from genenv_core.play.checking.probing import (
@@ -22,7 +22,6 @@ from genenv_core.play.checking.probing import (
     turns_of,
 )
 from genenv_core.play.checking.set_flaws import SetCheck, SetFlaw
-from genenv_core.storage.canonical import digest
 from genenv_core.types import TaskDraft
 
 MOST_ALIKE = 20
@@ -78,12 +77,20 @@ def alike(domain: Domain, drafts: Sequence[TaskDraft]) -> list[list[TaskDraft]]:
     before: defaultdict[str, list[TaskDraft]] = defaultdict(list)
     found: list[list[TaskDraft]] = []
     for draft in drafts:
-        opening = digest([domain.agent_messages(draft), list(tools_of(domain, draft))])
+        opening = _opening(domain, draft)
         same, named = before[opening], before[draft.fingerprint]
         found.append([*(one for one in named if one not in same), *same][:MOST_ALIKE])
         same.append(draft)
         named.append(draft)
     return found
+
+
+def _opening(domain: Domain, draft: TaskDraft) -> str:
+    """Return what an agent sees at first as a text; one of its own where that cannot be said."""
+    try:
+        return repr([domain.agent_messages(draft), list(tools_of(domain, draft))])
+    except FAILURES as error:  # its certificate says so
+        return f"{draft.fingerprint}: {error_line(error)}"
 
 
 def beside_checks(draft: TaskDraft, domain: Domain, earlier: Sequence[TaskDraft]) -> list[SetCheck]:

@@ -39,7 +39,7 @@ class FolderDomain:
     folder's domain has. It draws no tasks: the folder holds them.
     """
 
-    def __init__(self, ask: _Asker) -> None:
+    def __init__(self, ask: FolderProcess) -> None:
         """Ask the process what the domain is."""
         self._ask = ask
         about = ask("about")
@@ -90,7 +90,7 @@ class FolderDomain:
 class FolderEpisode:
     """An attempt that goes on in the other process."""
 
-    def __init__(self, ask: _Asker, number: int) -> None:
+    def __init__(self, ask: FolderProcess, number: int) -> None:
         """Remember which one it is."""
         self._ask, self._number = ask, number
 
@@ -106,7 +106,7 @@ class FolderEpisode:
         )
 
 
-class _Asker:
+class FolderProcess:
     """Asks the process, one question after the other."""
 
     def __init__(self, child: subprocess.Popen[str], errors: IO[bytes]) -> None:
@@ -162,13 +162,13 @@ def folder_domain(folder: Path, package: str) -> Generator[Domain]:
             env={**os.environ, "PYTHONPATH": "", "PYTHONPYCACHEPREFIX": empty},
         )  # fmt: skip
         try:
-            yield cast(Domain, _begun(_Asker(child, errors)))
+            yield cast(Domain, _begun(FolderProcess(child, errors)))
         finally:
             child.kill()
             child.communicate()
 
 
-def _begun(ask: _Asker) -> FolderDomain:
+def _begun(ask: FolderProcess) -> FolderDomain:
     try:
         return FolderDomain(ask)
     except (EnvironmentLost, FolderFault, DomainError) as error:

@@ -23,6 +23,9 @@ from genenv_core.types import JsonObject, TaskDraft
 GENERATED = "generated"
 """The set of all tasks of a folder: pi_env wrote them."""
 
+COMPILED = "__pycache__"
+"""Folders that may be there unnamed: nothing in them is run."""
+
 NAMED = 3
 """Files that an error names."""
 
@@ -94,8 +97,13 @@ def _check_files(folder: Path, package: str, named: dict[str, str]) -> None:
             wrong.append(f"{name} is missing")
         elif file_sha256(path) != sha256:
             wrong.append(f"{name} was changed")
-    inside = (path for path in (folder / package).rglob("*") if "__pycache__" not in path.parts)
-    there = {path.relative_to(folder).as_posix() for path in inside if not path.is_dir()}
+    there = {
+        path.relative_to(folder).as_posix()
+        for path in (folder / package).rglob("*")
+        # A link to a folder would hide what lies in it.
+        if path.is_symlink() or not path.is_dir()
+    }
+    there = {name for name in there if COMPILED not in name.split("/")}
     wrong += [f"{name} was added" for name in sorted(there - named.keys())]
     if wrong:
         more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
@@ -106,14 +114,17 @@ def _check_files(folder: Path, package: str, named: dict[str, str]) -> None:
 
 
 def _tasks(path: Path) -> Iterator[SetTask]:
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is no UTF-8: {error}") from error
     for number, line in enumerate(lines, start=1):
         where = f"{path}, line {number}"
         try:
             one: Any = json.loads(line)
             task = {name: one[name] for name in DRAFT}
             said, task_id = one["passport"]["digest"], one["task_id"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{where}: no task with a passport: {error!r}") from error
         draft = TaskDraft(**task)
         try:

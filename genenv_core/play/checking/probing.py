@@ -20,6 +20,9 @@ from genenv_core.types import Message, TaskDraft, Verdict
 IDLE_TURNS = 3
 """How often an attempt says nothing before it is judged."""
 
+SHOWN = 60
+"""Characters of a verdict's failure that are shown."""
+
 IDLE = [""] * IDLE_TURNS
 
 
@@ -76,7 +79,7 @@ def set_checks(draft: TaskDraft, domain: Domain, first: Probe) -> list[SetCheck]
     `first` is a probe of the task. Raises EnvironmentLost where the environment is lost.
     """
     idle = played(draft, domain, IDLE)
-    unattempted = _verdict(draft, domain, domain.agent_messages(draft))
+    unattempted = _begun(draft, domain)
     wrong = next((f"{name} {one.wrong}" for name, one in first.items() if one.wrong), "")
     found = {
         SetFlaw.WRONG_VERDICT: wrong,
@@ -123,8 +126,9 @@ def answered(draft: TaskDraft, domain: Domain, text: str) -> Judged:
 
 def played(draft: TaskDraft, domain: Domain, turns: Sequence[str], seed: int = 0) -> Judged:
     """Return what an attempt comes to in which the agent says these turns, until it ends."""
-    messages, heard = list(domain.agent_messages(draft)), list[str]()
+    heard: list[str] = []
     try:
+        messages = list(domain.agent_messages(draft))
         episode = domain.episode(draft, seed)
     except EnvironmentLost:
         raise
@@ -147,6 +151,15 @@ def played(draft: TaskDraft, domain: Domain, turns: Sequence[str], seed: int = 0
     return replace(_verdict(draft, domain, messages), heard=tuple(heard))
 
 
+def _begun(draft: TaskDraft, domain: Domain) -> Judged:
+    """Return what an attempt comes to that ends before its first turn."""
+    try:
+        messages = domain.agent_messages(draft)
+    except FAILURES as error:
+        return Judged(f"no attempt ({error_line(error)})")
+    return _verdict(draft, domain, messages)
+
+
 def _verdict(draft: TaskDraft, domain: Domain, messages: Sequence[Message]) -> Judged:
     try:
         verdict = domain.score(draft, messages)
@@ -161,5 +174,5 @@ def _verdict(draft: TaskDraft, domain: Domain, messages: Sequence[Message]) -> J
 
 
 def _in_words(verdict: Verdict) -> str:
-    why = f", {verdict.failure}" if verdict.failure else ""
+    why = f", {verdict.failure[:SHOWN]}" if verdict.failure else ""
     return f"the reward {verdict.reward!r} ({'a' if verdict.success else 'no'} success{why})"

@@ -25,7 +25,7 @@ from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import shown
 from genenv_core.play.certificate import ATTEMPTS, CANARIES, REPEATS, Check, certify
 from genenv_core.play.checking.calling import called, drawn
-from genenv_core.play.checking.comparing import Clock, alike, beside_checks, clock_of, later_checks
+from genenv_core.play.checking.comparing import alike, beside_checks, clock_of, later_checks
 from genenv_core.play.checking.domain import of_attributes
 from genenv_core.play.checking.probing import Probe, probe, set_checks
 from genenv_core.play.checking.set_flaws import (
@@ -69,6 +69,11 @@ class CertifiedTask:
     def sound(self) -> bool:
         """Return whether no check found its flaw."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def compared(self) -> bool:
+        """Return whether it was compared with the others of its set."""
+        return any(check.flaw is SetFlaw.DUPLICATE for check in self.checks)
 
     @property
     def steady(self) -> bool:
@@ -161,13 +166,11 @@ def certified(domain: Domain, tasks: Sequence[SetTask]) -> Iterator[CertifiedTas
     or takes too long, and DomainError where the environment that plays the task is lost.
     """
     for task in tasks:
-        yield _called(task.draft, partial(_certified, task, domain))
-
-
-def _certified(task: SetTask, domain: Domain) -> CertifiedTask:
-    first = probe(task.draft, domain)
-    checks = certify(task.draft, domain)
-    return CertifiedTask(task, (*checks, *set_checks(task.draft, domain, first)), first)
+        draft = task.draft
+        first = _called(draft, partial(probe, draft, domain))
+        checks = _called(draft, partial(certify, draft, domain))
+        others = _called(draft, partial(set_checks, draft, domain, first))
+        yield CertifiedTask(task, (*checks, *others), first)
 
 
 def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[int, CertifiedTask]]:
@@ -180,17 +183,11 @@ def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[i
     earlier = alike(domain, [one.task.draft for one in found])
     places = list(range(len(found)))
     for place in [*places[-2::-1], *places[-1:]]:
-        one = found[place]
-        work = partial(_compared, one, domain, earlier[place], clock)
-        yield place, _called(one.task.draft, work)
-
-
-def _compared(
-    one: CertifiedTask, domain: Domain, earlier: Sequence[TaskDraft], clock: Clock | None
-) -> CertifiedTask:
-    draft = one.task.draft
-    later = later_checks(draft, one.first, domain, clock) if one.steady else []
-    return replace(one, checks=(*one.checks, *later, *beside_checks(draft, domain, earlier)))
+        one, draft = found[place], found[place].task.draft
+        later = partial(later_checks, draft, one.first, domain, clock)
+        beside = partial(beside_checks, draft, domain, earlier[place])
+        checks = [*(_called(draft, later) if one.steady else []), *_called(draft, beside)]
+        yield place, replace(one, checks=(*one.checks, *checks))
 
 
 def _called(draft: TaskDraft, work: Callable[[], Found]) -> Found:
@@ -234,7 +231,7 @@ def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[
     reasons: dict[str, list[AnyFlaw]] = {}
     for flaw in FLAWS:
         if flaw not in checked and (flaw is not SetFlaw.IGNORES_SEED or depends_on_seed(domain)):
-            early = flaw in _COMPARED and SetFlaw.DUPLICATE not in checked
+            early = flaw in _COMPARED and not any(one.compared for one in found)
             why = "it ended before" if early else _why_not(flaw, domain)
             reasons.setdefault(why, []).append(flaw)
     return reasons

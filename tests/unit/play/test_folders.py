@@ -110,6 +110,10 @@ def added(folder: Path) -> None:
     (folder / PACKAGE / "more.py").write_text("x = 1\n")
 
 
+def linked(folder: Path) -> None:
+    (folder / PACKAGE / "linked").symlink_to(folder.parent, target_is_directory=True)
+
+
 def other_task(folder: Path) -> None:
     before = json.loads((folder / TASKS).read_text().splitlines()[0])["passport"]["digest"]
     changed(folder)
@@ -126,6 +130,8 @@ def other_task(folder: Path) -> None:
           "elif file_sha256(path) != sha256:", "elif not sha256:")  # fmt: skip
 @mutation("a folder may hold code that its statement does not name", FOLDER,
           "sorted(there - named.keys())]", "[]]")  # fmt: skip
+@mutation("a link may hide code", FOLDER, "path.is_symlink() or not path.is_dir()",
+          "not path.is_dir()")  # fmt: skip
 @mutation("a task may be another one than its passport says", FOLDER,
           "if said != digest(task):", "if not said:")  # fmt: skip
 @pytest.mark.parametrize(
@@ -134,6 +140,7 @@ def other_task(folder: Path) -> None:
         (changed, f"given is not what its statement.json says: {TASKS} was changed"),
         (missing, "LICENSE is missing"),
         (added, f"{PACKAGE}/more.py was added: get the folder anew"),
+        (linked, f"{PACKAGE}/linked was added"),
         (other_task, f"{TASKS}, line 1: task e0001-t000000 is not the one that its passport is of"),
     ],
 )

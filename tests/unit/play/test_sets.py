@@ -9,6 +9,8 @@ shown; a domain that raises, hangs or lacks something ends in one clear error.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,29 @@ def test_what_was_found_before_an_error_is_kept(
     assert rows["fingerprint"].unique(maintain_order=True).to_list() == [
         f"sevens {number}" for number in range(4)
     ]
+
+
+def test_an_end_between_the_tasks_says_how_many_were_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def some(domain: Domain, found: list[CertifiedTask]) -> Iterator[tuple[int, CertifiedTask]]:
+        yield from islice(compared(domain, found), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.cli.data.certify_tasks.compared", some)
+    done = command()
+    assert done.exit_code == 130 and "ended early: 2 of 9 tasks compared" in done.output
+    rows = {line.split("  ")[0]: line.split() for line in done.output.splitlines() if line}
+    assert rows["duplicate"][1] == "2" and rows["leaks_answer"][1] == "9"
+    none = certified(planted({}), draw_sets(planted({}), 2, 0))
+    assert unchecked(planted({}), list(none)) == {
+        "it ended before": [
+            SetFlaw.DEPENDS_ON_ORDER,
+            SetFlaw.DEPENDS_ON_TIME,
+            SetFlaw.CONTRADICTS,
+            SetFlaw.DUPLICATE,
+        ]
+    }
 
 
 def test_an_error_before_the_first_task_leaves_an_empty_file(tmp_path: Path) -> None:
