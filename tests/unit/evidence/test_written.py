@@ -229,7 +229,10 @@ def test_flaws_end_the_command_with_status_1_and_failed_checks_do_not(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["desk", "--run", "r"], "desk and --run r: name a domain or a folder for its own tasks, o"),
+        (
+            ["desk", "--run", "r"],
+            "desk and --run r: name a domain or a folder for its own tasks, o",
+        ),
         ([], "name a domain, a folder of genenv export, or a run with --run"),
         (["--run", "r", "--tasks", "5"], "--tasks does nothing with --run"),
         (["--run", "r", "--heldout", "0"], "--heldout does nothing with --run"),
