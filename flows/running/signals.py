@@ -32,8 +32,6 @@ interrupt a wait without an end: Python would see it only when the run is over."
 _came: signal.Signals | None = None
 """The SIGTERM or SIGHUP that has come; `heed_ends` begins anew."""
 
-_heeded = False
-
 
 class Terminated(BaseException):
     """SIGTERM or SIGHUP has come; the message names the stages that the next run continues."""
@@ -51,8 +49,8 @@ def heed_ends() -> None:
     `nohup` SIGHUP stays ignored. After SIGHUP, what would be written to the closed terminal goes
     nowhere: the first failed write would end the work before it can be continued.
     """
-    global _came, _heeded
-    _came, _heeded = None, True
+    global _came
+    _came = None
     terminal = [number for number in (0, 1, 2) if _is_terminal(number)]
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -67,14 +65,6 @@ def heed_ends() -> None:
     signal.signal(signal.SIGTERM, on_signal)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, on_signal)
-
-
-def continues() -> bool:
-    """Return whether this process plays stages, so that the same command goes on after them.
-
-    Commands that do call `heed_ends` before they begin.
-    """
-    return _heeded
 
 
 def _is_terminal(number: int) -> bool:

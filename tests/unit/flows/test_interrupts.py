@@ -16,9 +16,9 @@ from tests.mutations import mutation
 
 
 @pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("flows.running.signals._heeded", False)
+def handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -26,14 +26,20 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @mutation(
     "a command without stages says that it continues", "flows/cli/app.py",
-    "{on if continues() else ''}", "{on}",
+    'last finished stage" if plays else ""', 'last finished stage"',
 )  # fmt: skip
 @mutation(
-    "a command with stages does not say that it continues", "flows/running/signals.py",
-    "_came, _heeded = None, True", "_came, _heeded = None, False",
+    "a command with stages does not say that it continues", "flows/cli/app.py",
+    "isinstance(handler, FunctionType)", "isinstance(handler, int)",
+)  # fmt: skip
+@mutation(
+    "any handler of SIGTERM is one of stages", "flows/cli/app.py",
+    "handler.__module__ == heed_ends.__module__", "handler.__module__",
 )  # fmt: skip
 @pytest.mark.usefixtures("handlers")
 def test_only_what_plays_stages_says_that_it_continues() -> None:
+    assert interrupted() == "interrupted"
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
     assert interrupted() == "interrupted"
     signals.heed_ends()
     assert interrupted() == ("interrupted: the same command continues from the last finished stage")
