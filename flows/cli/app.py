@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from types import FunctionType
 from typing import Annotated, NoReturn
 
 import typer
@@ -23,7 +24,7 @@ from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
 from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
-from flows.running.signals import Terminated
+from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
 from genenv_core.importing import collect_seldom
@@ -127,7 +128,7 @@ def plainly(work: Callable[[], object]) -> NoReturn:
     except GenenvError as error:
         status = _say(error, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        _print("interrupted: the same command continues from the last finished stage")
+        _print(interrupted())
         status = INTERRUPTED
     except Terminated as error:
         place = str(error) or "the last finished stage"
@@ -150,6 +151,17 @@ def plainly(work: Callable[[], object]) -> NoReturn:
     if status in ENDED_EARLY or any(not thread.daemon for thread in threading.enumerate()[1:]):
         os._exit(status)
     sys.exit(status)
+
+
+def interrupted() -> str:
+    """Return what a command says after Ctrl-C; one that plays no stages continues nothing.
+
+    Those that play stages heed SIGTERM in their own way.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    plays = isinstance(handler, FunctionType) and handler.__module__ == heed_ends.__module__
+    on = ": the same command continues from the last finished stage" if plays else ""
+    return f"interrupted{on}"
 
 
 def _say(error: Exception, status: int) -> int:

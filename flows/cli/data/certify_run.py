@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flows.cli.data.flaw_table import flaw_table, say_remedies, tasks_of
+from flows.cli.data.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
 from flows.cli.data.query import Format
 from flows.cli.options import epochs_of, existing
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import ConfigError
 from genenv_core.types import Flaw
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ def certify_run(
     _show(run, found)
     if output is not None:
         _write(found, wanted, output)
-    if found.flawed:
-        have = "tasks has a flaw" if found.flawed == 1 else "tasks have a flaw"
-        raise GenenvError(f"{run}: {found.flawed} of {found.written} {have}, counted above")
+    check_sound(run, found.flawed, found.written)
     typer.echo(_ended(found))
 
 

@@ -1,4 +1,4 @@
-"""The table of flaws that both kinds of `genenv certify` print."""
+"""What every kind of `genenv certify` prints: the table of flaws, remedies, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
+
+from genenv_core.errors import GenenvError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,9 +57,16 @@ def flaw_table(counts: Sequence[FlawCount]) -> Table:
 
 def say_remedies(counts: Sequence[FlawCount]) -> None:
     """Print what to do about the flaws that were found."""
-    from genenv_core.play.checking.domain import FLAWS
+    from genenv_core.play.checking.set_flaws import REMEDIES
 
     for count in counts:
         if count.flaw and count.having:
-            method, remedy = FLAWS[count.flaw]
+            method, remedy = REMEDIES[count.flaw]
             typer.echo(f"{count.flaw}: {method}\n  -> {remedy}")
+
+
+def check_sound(name: str, flawed: int, count: int) -> None:
+    """Raise GenenvError where some of so many tasks have a flaw; `name` says whose they are."""
+    if flawed:
+        have = "tasks has a flaw" if flawed == 1 else "tasks have a flaw"
+        raise GenenvError(f"{name}: {flawed} of {count} {have}, counted above")

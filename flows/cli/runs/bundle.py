@@ -73,7 +73,8 @@ def replay(
 
     if folder is not None and (root or set_ or check or as_json):
         raise ConfigError("--unpack writes files and computes nothing: give it alone")
-    heed_ends()
+    if folder is None and not check:  # so it plays stages
+        heed_ends()
     data = _read(bundle)
     contents = _opened(bundle, data)
     if folder is not None:

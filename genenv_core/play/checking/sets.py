@@ -1,15 +1,16 @@
 """Certifies whole sets of tasks: every check of every task, and how many tasks have each flaw.
 
 A run refuses the tasks of pi_env by the certificate of one task (`genenv_core.play.certificate`).
-Here it says how sound the tasks are that a domain draws itself.
+Here it says how sound the tasks are that a domain draws itself, or that an exported folder holds,
+and looks for what shows in no certificate: `genenv_core.play.checking.set_flaws`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from genenv_core.algorithm.success.shares import wilson
 from genenv_core.domains.protocol import (
@@ -24,17 +25,33 @@ from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import shown
 from genenv_core.play.certificate import ATTEMPTS, CANARIES, REPEATS, Check, certify
 from genenv_core.play.checking.calling import called, drawn
+from genenv_core.play.checking.comparing import alike, beside_checks, clock_of, later_checks
 from genenv_core.play.checking.domain import of_attributes
+from genenv_core.play.checking.probing import Probe, probe, set_checks
+from genenv_core.play.checking.set_flaws import (
+    AnyFlaw,
+    SetCheck,
+    SetFlaw,
+    depends_on_seed,
+)
 from genenv_core.play.checking.shapes import StopChecking
 from genenv_core.types import Flaw, TaskDraft
 
 PROMPT = 200
 """Characters of a prompt that a row has."""
 
+FLAWS: tuple[AnyFlaw, ...] = (*Flaw, *SetFlaw)
+"""All flaws in the order in which they are shown."""
+
+CHANCY = {Flaw.UNSTEADY_VERDICT, Flaw.AMBIGUOUS, SetFlaw.UNREPEATABLE}
+"""Flaws of a task whose attempts come to something else each time."""
+
+Found = TypeVar("Found")
+
 
 @dataclass(frozen=True, slots=True)
 class SetTask:
-    """A task, and the set of the domain that it is in: `base` or `heldout`."""
+    """A task, and its set: `base` or `heldout` of a domain, `generated` of a folder."""
 
     set_name: str
     draft: TaskDraft
@@ -42,15 +59,26 @@ class SetTask:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedTask:
-    """A task of a set with all checks of its certificate."""
+    """A task of a set with its checks, and with what it came to when it was first played."""
 
     task: SetTask
-    checks: tuple[Check, ...]
+    checks: tuple[Check | SetCheck, ...]
+    first: Probe = field(default_factory=Probe, compare=False, repr=False)
 
     @property
     def sound(self) -> bool:
         """Return whether no check found its flaw."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def compared(self) -> bool:
+        """Return whether it was compared with the others of its set."""
+        return any(check.flaw is SetFlaw.DUPLICATE for check in self.checks)
+
+    @property
+    def steady(self) -> bool:
+        """Return whether its attempts come to the same when they are repeated on the spot."""
+        return not any(check.flaw in CHANCY and not check.passed for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +89,7 @@ class FlawCount:
     interval of the share.
     """
 
-    flaw: Flaw | None
+    flaw: AnyFlaw | None
     checked: int
     having: int
     low: float
@@ -71,25 +99,36 @@ class FlawCount:
 
 
 class Cost(NamedTuple):
-    """Most attempts and verdicts that the certificate of one task takes.
+    """Most attempts and verdicts that one task takes, if no flaw is found.
 
-    Each trivial answer takes one more verdict, and with `played` one more attempt as well.
+    Each trivial answer takes `trivial` more verdicts; with `played` it is one, and one more attempt
+    as well.
     """
 
     attempts: int
     verdicts: int
+    trivial: int
     played: bool
 
 
 def cost_of(domain: Domain) -> Cost:
-    """Return what the certificate of one task costs at most."""
-    played = judged_while_played(domain)
-    solved = ATTEMPTS if isinstance(domain, KnowsSolution | WritesAnswers) else 0
+    """Return what a task costs at most: its certificate, and what is played beyond it."""
+    played, again = judged_while_played(domain), repeatable(domain)
+    solves = isinstance(domain, KnowsSolution | WritesAnswers)
+    solved = ATTEMPTS if solves else 0
     early = 2 + len(CANARIES) if isinstance(domain, KnowsSolution) else 0
-    again = 1 if played and repeatable(domain) else 0
-    verdicts = 1 + len(CANARIES) + 2 * (REPEATS + 1 + again) + solved
+    verdicts = 1 + len(CANARIES) + 2 * (REPEATS + 1 + (played and again)) + solved
     judged = 1 + len(CANARIES) + 2 * (1 + again) if played else 0
-    return Cost(solved + early + judged, verdicts, played)
+    probes = 1 + again + (again and clock_of(domain) is not None)
+    texts = 3 * probes  # the ground truth, nothing, a canary
+    right = (probes + again) * solves
+    seeds = 2 * ATTEMPTS * depends_on_seed(domain)
+    return Cost(
+        solved + early + judged + texts * played + right + 1 + seeds,
+        verdicts + texts + right + 2 + seeds,
+        1 if played else 1 + probes,
+        played,
+    )
 
 
 def draw_sets(domain: Domain, base: int, heldout: int, seed: int = 0) -> list[SetTask]:
@@ -123,28 +162,55 @@ def _draw(domain: Domain, method: str, seed: int, count: int) -> Any:
 def certified(domain: Domain, tasks: Sequence[SetTask]) -> Iterator[CertifiedTask]:
     """Yield each task with its checks, one after the other, so that a caller can keep them.
 
-    Raises StopChecking where the domain raises something or takes too long, and DomainError where
-    the environment that plays the task is lost.
+    `compared` makes the rest of the checks. Raises StopChecking where the domain raises something
+    or takes too long, and DomainError where the environment that plays the task is lost.
     """
     for task in tasks:
-        on = f" on task {shown(task.draft.prompt)}"
-        try:
-            checks = called("certificate", lambda draft=task.draft: certify(draft, domain), on)
-        except StopChecking as stop:
-            lost = stop.__cause__
-            if isinstance(lost, DomainError) and isinstance(lost.__cause__, EnvironmentLost):
-                raise lost from lost.__cause__
-            raise
-        yield CertifiedTask(task, tuple(checks))
+        draft = task.draft
+        first = _called(draft, partial(probe, draft, domain))
+        checks = _called(draft, partial(certify, draft, domain))
+        others = _called(draft, partial(set_checks, draft, domain, first))
+        yield CertifiedTask(task, (*checks, *others), first)
+
+
+def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[int, CertifiedTask]]:
+    """Yield the place of each certified task, and the task with all its checks.
+
+    The last one but one comes first, so that each comes after another task than before. Raises
+    what `certified` raises.
+    """
+    clock = clock_of(domain)
+    earlier = alike(domain, [one.task.draft for one in found])
+    places = list(range(len(found)))
+    for place in [*places[-2::-1], *places[-1:]]:
+        one, draft = found[place], found[place].task.draft
+        later = partial(later_checks, draft, one.first, domain, clock)
+        beside = partial(beside_checks, draft, domain, earlier[place])
+        checks = [*(_called(draft, later) if one.steady else []), *_called(draft, beside)]
+        yield place, replace(one, checks=(*one.checks, *checks))
+
+
+def _called(draft: TaskDraft, work: Callable[[], Found]) -> Found:
+    """Return what is found out about a task."""
+    try:
+        return called("certificate", work, f" on task {shown(draft.prompt)}")
+    except StopChecking as stop:
+        lost = stop.__cause__
+        if isinstance(lost, EnvironmentLost):
+            where = f"no certificate of the task {shown(draft.prompt)}"
+            raise DomainError(f"{where}: {lost}") from lost
+        if isinstance(lost, DomainError) and isinstance(lost.__cause__, EnvironmentLost):
+            raise lost from lost.__cause__
+        raise
 
 
 def counted(found: Sequence[CertifiedTask]) -> list[FlawCount]:
-    """Return a count for each flaw that some task was checked for, in the order of `Flaw`.
+    """Return a count for each flaw that some task was checked for, in the order of `FLAWS`.
 
     The last one counts the tasks that have any.
     """
     counts: list[FlawCount] = []
-    for flaw in Flaw:
+    for flaw in FLAWS:
         checks = [(one, check) for one in found for check in one.checks if check.flaw is flaw]
         having = [(one, check) for one, check in checks if not check.passed]
         if checks:
@@ -156,25 +222,45 @@ def counted(found: Sequence[CertifiedTask]) -> list[FlawCount]:
     return [*counts, FlawCount(None, len(found), flawed, *wilson(flawed, len(found)))]
 
 
-def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[Flaw]]:
-    """Return the flaws that no task was checked for, by the reason."""
+def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[AnyFlaw]]:
+    """Return the flaws that no task was checked for, by the reason.
+
+    Whether an environment uses the seed is not among them where the domain does not say.
+    """
     checked = {check.flaw for one in found for check in one.checks}
-    reasons: dict[str, list[Flaw]] = {}
-    for flaw in Flaw:
-        if flaw not in checked:
-            reasons.setdefault(_why_not(flaw, domain), []).append(flaw)
+    reasons: dict[str, list[AnyFlaw]] = {}
+    for flaw in FLAWS:
+        if flaw not in checked and (flaw is not SetFlaw.IGNORES_SEED or depends_on_seed(domain)):
+            early = flaw in _COMPARED and not any(one.compared for one in found)
+            why = "it ended before" if early else _why_not(flaw, domain)
+            reasons.setdefault(why, []).append(flaw)
     return reasons
 
 
-def _why_not(flaw: Flaw, domain: Domain) -> str:
+def _why_not(flaw: AnyFlaw, domain: Domain) -> str:
     solves = isinstance(domain, KnowsSolution)
     if flaw in (Flaw.LEAKS_ANSWER, Flaw.REJECTS_GROUND_TRUTH):
         return "only the environment knows what is right"
     if flaw is Flaw.LEAKS_EARLY:
         return "no solution reveals a part" if solves else "the domain has no `solution`"
+    if flaw in _REPEATED and not repeatable(domain):
+        return "attempts cannot be repeated, as the domain says"
+    if flaw is SetFlaw.DEPENDS_ON_TIME and clock_of(domain) is None:
+        return "the environment has a clock of its own"
+    if flaw in (SetFlaw.DEPENDS_ON_ORDER, SetFlaw.DEPENDS_ON_TIME):
+        return "every task comes to something else each time"
     if solves or isinstance(domain, WritesAnswers):
         return "no task has a solution that can be played"
     return "the domain has neither `solution` nor `answer_turns`"
+
+
+_COMPARED = (
+    SetFlaw.DEPENDS_ON_ORDER,
+    SetFlaw.DEPENDS_ON_TIME,
+    SetFlaw.CONTRADICTS,
+    SetFlaw.DUPLICATE,
+)
+_REPEATED = (SetFlaw.UNREPEATABLE, SetFlaw.DEPENDS_ON_ORDER, SetFlaw.DEPENDS_ON_TIME)
 
 
 def rows_of(found: Sequence[CertifiedTask]) -> list[dict[str, Any]]:

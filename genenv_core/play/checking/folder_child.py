@@ -1,0 +1,151 @@
+"""Plays the domain of an exported folder in a process of its own; runs as a script.
+
+`python -P folder_child.py PACKAGE FOLDER` reads a request a line and writes an answer a line, all
+in JSON. Of genenv it imports nothing but the clock that lies beside it, so what a folder lacks
+shows here, and no code of a folder meets genenv's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+MAY_HAVE = ("solution", "answer_turns", "leaks", "tools_of")
+"""Methods that a domain may have beside those of the protocol."""
+
+MAY_SAY = ("judged_while_played", "repeatable", "depends_on_seed")
+"""What a domain may say of itself, true or false."""
+
+EPISODES = 64
+"""Attempts that are open at once; the oldest one is given up for another."""
+
+TOP = "genenv_core"
+
+
+class FolderHost:
+    """Answers requests about one domain."""
+
+    def __init__(self, package: str, folder: str) -> None:
+        """Import what the folder says that its domain is."""
+        inner = Path(folder, package)
+        sys.modules[package] = made = types.ModuleType(package)
+        made.__path__ = [str(inner)]  # without the package's own file, which imports a framework
+        about = json.loads((inner / "environment.json").read_text(encoding="utf-8"))
+        found: Any = import_module(f"{package}.{about['module']}")
+        for name in about["attribute"].split("."):
+            found = getattr(found, name)
+        self._domain: Any = getattr(found, "from_options", found)(about["options"])
+        self._draft: Any = import_module(f"{package}.{TOP}.types").TaskDraft
+        self._episodes: OrderedDict[int, Any] = OrderedDict()
+        self._clock: Any = None
+        self._package = package
+        self._begun = 0
+
+    def answer(self, request: Mapping[str, Any]) -> Any:
+        """Return the answer to a request; raises what the domain raises."""
+        do: Callable[..., Any] = getattr(self, f"do_{request['do']}", self._method)
+        given = {name: value for name, value in request.items() if name != "do"}
+        if "draft" in given:
+            given["draft"] = self._draft(**given["draft"])
+        return do(**given) if do != self._method else do(request["do"], **given)
+
+    def do_about(self) -> Any:
+        """Return the domain's attributes, and which of the optional methods it has."""
+        domain = self._domain
+        return {
+            "name": domain.name,
+            "version": domain.version,
+            "tools": list(domain.tools),
+            "has": [name for name in MAY_HAVE if callable(getattr(domain, name, None))],
+            "says": {name: getattr(domain, name) for name in MAY_SAY if hasattr(domain, name)},
+        }
+
+    def do_solution(self, draft: Any) -> Any:
+        """Return each turn of a right attempt, and what it reveals."""
+        return [[turn.says, list(turn.reveals)] for turn in self._domain.solution(draft)]
+
+    def do_score(self, draft: Any, messages: list[Any]) -> Any:
+        """Return the three fields of a verdict."""
+        verdict = self._domain.score(draft, messages)
+        return [verdict.reward, verdict.success, verdict.failure]
+
+    def do_episode(self, draft: Any, seed: int) -> int:
+        """Begin an attempt; return its number."""
+        episode = self._domain.episode(draft, seed)
+        self._begun += 1
+        self._episodes[self._begun] = episode
+        if len(self._episodes) > EPISODES:
+            self._episodes.popitem(last=False)
+        return self._begun
+
+    def do_step(self, number: int, action: str) -> Any:
+        """Take a turn in an attempt."""
+        seen = self._episodes[number].step(action)
+        return {
+            "messages": list(seen.messages),
+            "done": seen.done,
+            "simulated": seen.simulated,
+            "failed": seen.failed,
+            "cause": seen.cause.value,
+        }
+
+    def do_clock(self, ahead: bool) -> None:
+        """Let the clock be ahead, or true again."""
+        if ahead:
+            clock = _clock()
+            self._clock = clock.clock_ahead(clock.clocks(self._package))
+            self._clock.__enter__()
+        else:
+            self._clock.__exit__(None, None, None)
+
+    def _method(self, name: str, draft: Any) -> Any:
+        return list(getattr(self._domain, name)(draft))
+
+
+def _clock() -> Any:
+    place = Path(__file__).with_name("clock.py")
+    spec = spec_from_file_location("clock_of_the_folder", place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"there is no {place}")
+    found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return {
+        "raised": names[0],
+        "said": str(error),
+        "lost": "EnvironmentLost" in names,
+        "own": "GenenvError" in names,
+    }
+
+
+def serve() -> None:
+    """Answer requests until there are no more."""
+    package, folder = sys.argv[1:]
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the domain prints is no answer
+    host = FolderHost(package, folder)
+    if foreign := sorted(name for name in sys.modules if name.partition(".")[0] == TOP):
+        sys.exit(f"the folder's code imports {foreign[0]} of genenv itself")
+    for line in sys.stdin:
+        try:
+            answer: dict[str, Any] = {"is": host.answer(json.loads(line))}
+        except (Exception, SystemExit) as error:
+            answer = _raised(error)
+        out.write(json.dumps(answer, default=repr) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve()

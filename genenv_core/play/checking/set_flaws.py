@@ -1,0 +1,91 @@
+"""Flaws that a certificate of one task does not look for: `genenv certify` plays for them too.
+
+The nine of `Flaw` decide whether a run takes a task of pi_env. These decide nothing in a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from genenv_core.domains.protocol import Domain
+from genenv_core.play.checking.domain import FLAWS
+from genenv_core.types import Flaw
+
+
+class SetFlaw(StrEnum):
+    """What else can be wrong with a task, alone or beside the others of its set."""
+
+    WRONG_VERDICT = "wrong_verdict"
+    """An answer gets no verdict, or a reward that is no number from 0 to 1."""
+    PASSES_UNATTEMPTED = "passes_unattempted"
+    """An attempt that ends before its first turn is a success."""
+    ALREADY_SOLVED = "already_solved"
+    """An attempt that says nothing, turn after turn, is a success: its beginning is its goal."""
+    UNREPEATABLE = "unrepeatable"
+    """Equal texts and an equal seed get other answers of the tools, or another verdict."""
+    IGNORES_SEED = "ignores_seed"
+    """The domain says that its episodes depend on the seed, and all seeds give the same."""
+    DEPENDS_ON_ORDER = "depends_on_order"
+    """Among other tasks the same attempts get other answers or verdicts."""
+    DEPENDS_ON_TIME = "depends_on_time"
+    """At another time the same attempts get other answers or verdicts."""
+    CONTRADICTS = "contradicts"
+    """Another task opens and answers alike, and what is right there is wrong here."""
+    DUPLICATE = "duplicate"
+    """An earlier task opens alike and judges alike, or has the same fingerprint."""
+
+
+AnyFlaw = Flaw | SetFlaw
+
+REMEDIES: dict[AnyFlaw, tuple[str, str]] = {
+    **FLAWS,
+    SetFlaw.WRONG_VERDICT: (
+        "score",
+        "give every answer a Verdict whose reward is from 0 to 1, and raise nothing",
+    ),
+    SetFlaw.PASSES_UNATTEMPTED: ("score", "let nothing succeed before the agent said something"),
+    SetFlaw.ALREADY_SOLVED: (
+        "score",
+        "begin the task where its goal is not reached yet, or give no such task",
+    ),
+    SetFlaw.UNREPEATABLE: (
+        "episode",
+        "draw from random.Random(seed) or from the task alone, or say repeatable = False",
+    ),
+    SetFlaw.IGNORES_SEED: ("episode", "use the seed, or say depends_on_seed = False"),
+    SetFlaw.DEPENDS_ON_ORDER: ("score", "keep nothing of one attempt for another one"),
+    SetFlaw.DEPENDS_ON_TIME: ("score", "keep the time that counts in the task; ask no clock"),
+    SetFlaw.CONTRADICTS: (
+        "base_tasks",
+        "let the request or the tools say what tells the tasks apart",
+    ),
+    SetFlaw.DUPLICATE: ("base_tasks", "give each task once, and none of them in both sets"),
+}
+"""The method that has a flaw, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetCheck:
+    """One check: the flaw that it looks for, and what it found, or ''."""
+
+    flaw: SetFlaw
+    detail: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Return whether the flaw was not found."""
+        return not self.detail
+
+
+@runtime_checkable
+class DependsOnSeed(Protocol):
+    """A domain that says whether its episodes depend on the seed; of others nobody knows."""
+
+    depends_on_seed: bool
+
+
+def depends_on_seed(domain: Domain) -> bool:
+    """Return whether a domain says that other seeds give other episodes."""
+    return isinstance(domain, DependsOnSeed) and domain.depends_on_seed
