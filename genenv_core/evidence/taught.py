@@ -90,6 +90,8 @@ class RankCorrelation:
     parts: int
 
     def __str__(self) -> str:
+        if math.isnan(self.rho):
+            return "none"
         return f"{self.rho:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
 
 

@@ -105,5 +105,6 @@ class Influence(Table, key=("epoch", "group_id")):
     )
     loss_tokens: int = fields.count("Tokens of the group that count in the loss.")
     tokens: int = fields.count(
-        "Tokens read to measure it: the group's rows twice, and its part of the answers."
+        "Tokens read to measure it: the group's rows twice, and its part of the answers, three "
+        "times."
     )

@@ -78,7 +78,7 @@ def influence_rows(
         epoch: of the update.
     """
     total = math.fsum(abs(one.alignment) for one in found)
-    read = sum(len(one.prompt_ids) + len(one.token_ids) for one in answers)
+    read = 3 * sum(len(one.prompt_ids) + len(one.token_ids) for one in answers)
     measured = pl.DataFrame(
         {
             "group_id": [one.group_id for one in found],

@@ -115,6 +115,7 @@ def test_the_lines_name_each_predictor() -> None:
     # Parts with more tokens are worth less here, so the alignment is two ahead of them.
     assert "families +2.00 [+2.00, +2.00]" in lines[7] and lines[7].split()[:2] == ["-", "tokens"]
     assert "families +0.00 [+0.00, +0.00]" in lines[5]
+    assert "a task none" in lines[2]  # each group is one group
     assert lines[-3:] == [
         "another order of the same groups moves P(answer) by 0.2500 (rms)",
         "a family is worth 1.2910 (rms)",

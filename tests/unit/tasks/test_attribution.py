@@ -1,8 +1,8 @@
 """What is measured beside an agent update: its rows, its answers, and what it is refused for.
 
-Invariants: shares have absolute sum 1; the tokens read are the rows' twice and the answers' once,
-told to the groups without loss; answers are those of the tasks that fit into an attempt; a domain
-without answers is refused by name; the stage declares what this needs only where it is asked for.
+Invariants: shares have absolute sum 1; the tokens read are the rows' twice and the answers' three
+times, told to the groups without loss; a domain without answers is refused by name, and so is an
+agent in pieces; the stage's key has what this needs only where it is asked for.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def test_rows_of_influence_by_hand() -> None:
     tasks = pl.DataFrame({"group_id": ["a", "b"], "task_id": ["ta", "tb"]})
     made = influence_rows(found, rows_of("b", "a"), tasks, ANSWERS, epoch=3)
     validate("influence", made)
-    # Each group has 10 tokens in its rows; the answers have 7, of which the first group reads 3.
+    # Each group has 10 tokens in its rows, read twice; the answers have 7, read three times.
     assert made.rows(named=True) == [
         {"group_id": "b", "epoch": 3, "task_id": "tb", "source": "history", "alignment": -0.5,
-         "share": -0.25, "loss_tokens": 4, "tokens": 23},
+         "share": -0.25, "loss_tokens": 4, "tokens": 30},
         {"group_id": "a", "epoch": 3, "task_id": "ta", "source": "new", "alignment": 1.5,
-         "share": 0.75, "loss_tokens": 6, "tokens": 24},
+         "share": 0.75, "loss_tokens": 6, "tokens": 31},
     ]  # fmt: skip
     nothing = [GroupInfluence("a", 0.0, 6)]
     flat = influence_rows(nothing, rows_of("a"), tasks, ANSWERS, epoch=3)

@@ -124,7 +124,7 @@ def expected(model: Any, rows: list[dict[str, Any]], loss_type: str) -> dict[str
 )  # fmt: skip
 @mutation(
     "the derivative is one-sided", INFLUENCE,
-    "for to in (shift, -2 * shift)", "for to in (shift, -shift)",
+    "self._move(-2 * shift)", "self._move(-shift)",
     by="[dapo]",
 )  # fmt: skip
 def test_alignment_is_the_product_of_both_gradients(
@@ -140,13 +140,17 @@ def test_alignment_is_the_product_of_both_gradients(
     wanted = expected(load(policy), rows, loss_type)
     assert [one.group_id for one in found] == list(wanted)
     size = max(map(abs, wanted.values()))
-    assert [one.alignment for one in found] == pytest.approx(list(wanted.values()), abs=1e-3 * size)
+    assert [one.alignment for one in found] == pytest.approx(list(wanted.values()), abs=5e-3 * size)
     assert [one.tokens for one in found] == [
         sum(sum(row["loss_mask"]) for row in rows[start : start + SIZE])
         for start in range(0, len(rows), SIZE)
     ]
 
 
+@mutation(
+    "a shift is the same for all models", INFLUENCE,
+    "trial * CHANGE / max(_rms(moved), 1e-12)", "trial",
+)  # fmt: skip
 def test_with_adapters_the_gradient_is_theirs(
     policy: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
