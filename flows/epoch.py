@@ -81,6 +81,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         history_traces=[past.traces for past in replayed],
         train=arm.trains_agent,
         agent_initial=state.agent_initial if config.grpo.kl_reference == "bootstrap" else None,
+        bootstrap=data if config.grpo.attribution else None,
     )
     env_update = RwrUpdateInputs(
         env=env,

@@ -16,7 +16,7 @@ from pandera.api.polars.components import Column as PanderaColumn
 from genenv_core.errors import SchemaError
 from schemas.tables.benchmarks import BenchmarkItems, BenchmarkMetrics
 from schemas.tables.fields import Rules, Table
-from schemas.tables.pools import DEnv, DTrain, UpdateSamples
+from schemas.tables.pools import DEnv, DTrain, Influence, UpdateSamples
 from schemas.tables.progress import (
     Checkpoints,
     Epochs,
@@ -119,6 +119,7 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("d_train", DTrain, "trace_id", "scalar"),
         TableSpec("d_env", DEnv, "generation_id", "scalar"),
         TableSpec("update_samples", UpdateSamples, "row_id", "scalar"),
+        TableSpec("influence", Influence, "group_id", "scalar"),
         TableSpec("evaluations", Evaluations, "task_id", "scalar"),
         TableSpec("evaluation_texts", EvaluationTexts, "task_id", "payload"),
         TableSpec("benchmark_items", BenchmarkItems, "trace_id", "scalar"),

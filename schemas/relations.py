@@ -44,6 +44,7 @@ VIEW_NAMES = (
     "decisions",
     "task_history",
     "agent_attempts",
+    "taught",
     "calls",
     "env_texts",
     "certified",

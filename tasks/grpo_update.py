@@ -12,17 +12,34 @@ import polars as pl
 from genenv_core.algorithm.mixture import step_count
 from genenv_core.epoch.agent_update import agent_rows
 from genenv_core.epoch.rows import UpdateRows
+from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.requests import GrpoRequest
 from tasks.policies.update import update, without
-from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
+from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
 from tasks.stage.task import StageTask
+
+ATTRIBUTION = "tasks.policies.attribution"
+"""The module that measures what groups teach, for the updates that ask for it."""
 
 STAGE = Stage(
     "grpo_update",
     ("tasks.grpo_update", "genenv_core.training.grpo.trainer"),
     ("mixture", "grpo", "training", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
     ("torch", "transformers", "trl", "accelerate", "peft"),
+    FurtherWork(
+        "grpo.attribution",
+        (ATTRIBUTION,),
+        (
+            "domain",
+            "models.agent_chat_template_kwargs",
+            "rollout.max_tokens",
+            "rollout.max_turns",
+            "rollout.max_length",
+            "rollout.top_p",
+            "tools.max_errors",
+        ),
+    ),
 )
 
 
@@ -30,7 +47,8 @@ STAGE = Stage(
 class GrpoUpdateInputs:
     """The agent, whether to train it, and the rows of this epoch and of earlier ones.
 
-    `agent_initial` is the first agent where the KL is to it.
+    `agent_initial` is the first agent where the KL is to it. `bootstrap` has the validation tasks
+    that the influence of groups is measured with; None where it is not measured.
     """
 
     agent: CheckpointRef
@@ -40,28 +58,31 @@ class GrpoUpdateInputs:
     history_traces: Sequence[ArtifactRef]
     train: bool
     agent_initial: CheckpointRef | None = None
+    bootstrap: ArtifactRef | None = None
 
 
 def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     """Train pi_agent; return the facts."""
-    config, initial = context.config, context.inputs.agent_initial
+    config, initial, inputs = context.config, context.inputs.agent_initial, context.inputs
+    rows = _rows(context) if inputs.train else None
+    request = partial(
+        GrpoRequest,
+        settings=config.grpo,
+        training=config.training,
+        group_size=config.rollout.n,
+        temperature=config.rollout.temperature,
+        reference=None if initial is None else context.checkpoint(initial),
+    )
+    if inputs.bootstrap is not None:
+        load(ATTRIBUTION).attribute(context, rows, request)
     return update(
         context,
-        context.inputs.agent,
-        _rows(context) if context.inputs.train else None,
-        partial(
-            GrpoRequest,
-            settings=config.grpo,
-            training=config.training,
-            group_size=config.rollout.n,
-            temperature=config.rollout.temperature,
-            reference=None if initial is None else context.checkpoint(initial),
-        ),
+        inputs.agent,
+        rows,
+        request,
         partial(step_count, passes=config.grpo.passes, per_step=config.grpo.groups_per_step),
         unit="groups",
-        without_rows=without(
-            context.inputs.pool, "no group of D_train carries a signal in this epoch"
-        ),
+        without_rows=without(inputs.pool, "no group of D_train carries a signal in this epoch"),
     )
 
 

@@ -117,6 +117,7 @@ class RunConfig(Section):
         self._warm()
         self._target()
         self._engine()
+        self._attribution()
         self._measured()
         self._limited()
         lowest = self.gates.min_fidelity
@@ -261,6 +262,15 @@ class RunConfig(Section):
                 f"curriculum.track {self.curriculum.track:g} does nothing with curriculum.level "
                 "batch and rwr.window_epochs 1, where all rows have one p_hat: remove it or use "
                 "another level"
+            )
+
+    def _attribution(self) -> None:
+        """Refuse to measure what groups teach where no process holds the whole agent."""
+        if self.grpo.attribution and self.training.sharded:
+            raise ValueError(
+                "grpo.attribution takes gradients of the whole agent in one process, and "
+                f"training.strategy {self.training.strategy} cuts it into pieces: leave "
+                "grpo.attribution out or use strategy ddp"
             )
 
     def _engine(self) -> None:

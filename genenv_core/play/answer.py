@@ -15,7 +15,7 @@ from dataclasses import replace
 from genenv_core.domains.protocol import Domain, WritesAnswers
 from genenv_core.domains.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
-from genenv_core.errors import DomainError
+from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Attempt, Play, open_group
 from genenv_core.types import Completion, FinishReason, TaskDraft
@@ -31,12 +31,7 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
     domain, engine = play.domain, play.engine
     if not isinstance(domain, WritesAnswers) or not isinstance(engine, ScoresTokens):
         return None
-    single = replace(play, bounds=replace(play.bounds, n=1))
-    fitting: dict[int, Attempt] = {}
-    for index, (task_id, draft) in enumerate(tasks):
-        attempt = _answered(task_id, draft, single, domain)
-        if attempt is not None:
-            fitting[index] = attempt
+    fitting = reference_attempts(tasks, play, domain)
     scored = engine.logprobs(
         [TokenSequence(made.prompt_ids, tuple(made.token_ids)) for made in fitting.values()],
         play.params,
@@ -46,6 +41,30 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
         said = (value for value, mask in zip(logprobs, attempt.loss_mask, strict=True) if mask)
         found[index] = math.exp(math.fsum(said))
     return found
+
+
+def answering(domain: Domain) -> WritesAnswers:
+    """Return a domain that writes answers; raises ConfigError for any other."""
+    if isinstance(domain, WritesAnswers):
+        return domain
+    raise ConfigError(
+        f"grpo.attribution: domain {domain.name} has no answer_turns, so P(answer) of its "
+        "validation tasks cannot be computed: give the domain that method, or leave "
+        "grpo.attribution out"
+    )
+
+
+def reference_attempts(
+    tasks: Sequence[tuple[str, TaskDraft]], play: Play, domain: WritesAnswers
+) -> dict[int, Attempt]:
+    """Return by its place each task's attempt that says the reference answer, where it fits.
+
+    `play.domain` is `domain`; its engine is not asked. Raises DomainError as
+    `answer_probabilities` does.
+    """
+    single = replace(play, bounds=replace(play.bounds, n=1))
+    made = ((i, _answered(name, draft, single, domain)) for i, (name, draft) in enumerate(tasks))
+    return {index: attempt for index, attempt in made if attempt is not None}
 
 
 def _answered(task_id: str, draft: TaskDraft, play: Play, domain: WritesAnswers) -> Attempt | None:

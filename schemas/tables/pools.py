@@ -86,3 +86,25 @@ class UpdateSamples(
         "Env update: whether the KL of the update is along the row; null for the agent.",
         nullable=True,
     )
+
+
+class Influence(Table, key=("epoch", "group_id")):
+    """One row a group of an agent update whose influence was measured (`grpo.attribution`)."""
+
+    group_id: str = fields.ident("Group of rollouts that the update trained on.")
+    epoch: int = fields.count("Epoch of the update.", low=1)
+    task_id: str = fields.ident("Task attempted.")
+    source: str = fields.label("Share of the mixture that it was drawn for.", MixtureShare)
+    alignment: float = fields.number(
+        "Rise of the validation tasks' mean P(answer) by a small step of plain gradient descent on "
+        "the group's part of the loss, over the learning rate: the product of both gradients at "
+        "the weights that the update started from."
+    )
+    share: float = fields.number(
+        "alignment / sum of all groups' |alignment|, from -1 to 1; 0 where all are 0.", low=-1.0
+    )
+    loss_tokens: int = fields.count("Tokens of the group that count in the loss.")
+    tokens: int = fields.count(
+        "Tokens read to measure it: the group's rows twice, and its part of the answers, three "
+        "times."
+    )

@@ -1,10 +1,10 @@
 -- What did each stage of an epoch cost, for every rollout kept and every task accepted?
--- Reads: stage_runs, tasks, traces, evaluations, update_samples, d_train, benchmark_items
+-- Reads: stage_runs, tasks, traces, evaluations, update_samples, influence, d_train, benchmark_items
 -- Key: run_id, epoch, stage
 -- attempts: Tries of the stage that did not find it done already.
 -- seconds: Wall time of those tries; a try that was killed counts nothing. 0 when the stage was reused from another run. Stages that ran side by side count twice in a sum.
 -- compute_seconds: Part of it spent in the stage's own computation.
--- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled, 0 where an earlier evaluation of the same agent stands; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them; those of its probe are not stored. Null for stages without a model. A sum over stages counts a row once where it was sampled and again in each update that drew it, so it is larger than the tokens of `spent`, which the page of a run shows.
+-- tokens: Tokens that the stage read as prompts (of several turns: the first) and sampled; for evaluate those that it sampled, 0 where an earlier evaluation of the same agent stands; for an update those of the rows it drew (for rwr_update also those that only its KL was along), once, however often it passed over them, and those read for `grpo.attribution`; those of its probe are not stored. Null for stages without a model. A sum over stages counts a row once where it was sampled and again in each update that drew it, so it is larger than the tokens of `spent`, which the page of a run shows.
 -- rows: Rows that the stage wrote.
 -- bytes: Bytes that it wrote, checkpoints included.
 -- kept_rollouts: Rollouts of the epoch that were admitted to D_train.
@@ -43,6 +43,9 @@ generations_of_tasks AS (
     FROM tasks
     WHERE generation_id IS NOT NULL OR env_prompt_tokens + generation_tokens > 0
 ),
+measured AS (
+    SELECT run_id, epoch, sum(tokens) AS tokens FROM influence GROUP BY run_id, epoch
+),
 tokens AS (
     SELECT run_id, epoch, 'generate_tasks' AS stage, sum(tokens) AS tokens
     FROM generations_of_tasks
@@ -68,9 +71,13 @@ tokens AS (
     GROUP BY b.run_id, r.epoch
     UNION ALL
     SELECT
-        u.run_id, u.epoch, 'grpo_update' AS stage, sum(r.prompt_tokens + r.response_tokens) AS tokens
+        u.run_id,
+        u.epoch,
+        'grpo_update' AS stage,
+        sum(r.prompt_tokens + r.response_tokens) + coalesce(any_value(m.tokens), 0) AS tokens
     FROM update_samples AS u
     INNER JOIN traces AS r ON r.run_id = u.run_id AND r.trace_id = u.row_id
+    LEFT JOIN measured AS m ON m.run_id = u.run_id AND m.epoch = u.epoch
     WHERE u.policy = 'agent'
     GROUP BY u.run_id, u.epoch
     UNION ALL

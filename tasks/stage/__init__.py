@@ -10,6 +10,6 @@ What a stage's own module needs of the context is here. The task is not: it uses
 which uses modules of this package.
 """
 
-from tasks.stage.context import COMPUTE_FIELDS, Stage, StageContext, log
+from tasks.stage.context import COMPUTE_FIELDS, FurtherWork, Stage, StageContext, log
 
-__all__ = ["COMPUTE_FIELDS", "Stage", "StageContext", "log"]
+__all__ = ["COMPUTE_FIELDS", "FurtherWork", "Stage", "StageContext", "log"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic
 
@@ -30,6 +31,18 @@ COMPUTE_FIELDS = ("compute.engine", "compute.device", "compute.threads")
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherWork:
+    """What a stage does besides where the field `asked` is true: modules used, fields read for it.
+
+    The modules are imported by name. Elsewhere neither is in the stage's key.
+    """
+
+    asked: str
+    modules: tuple[str, ...]
+    reads: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """What a stage is: its name, its source modules, the fields it reads, its libraries.
 
@@ -42,6 +55,15 @@ class Stage:
     modules: tuple[str, ...]
     reads: tuple[str, ...]
     libraries: tuple[str, ...] = ()
+    further: FurtherWork | None = None
+
+    def as_asked(self, config: RunConfig) -> Stage:
+        """Return the stage with its further work where a configuration asks for that."""
+        more = self.further
+        if more is None or not attrgetter(more.asked)(config):
+            return self
+        modules, reads = (*self.modules, *more.modules), (*self.reads, *more.reads)
+        return replace(self, modules=modules, reads=reads, further=None)
 
 
 @dataclass

@@ -102,7 +102,9 @@ def tokens_of(manifest: Manifest, inputs: Inputs, artifacts: Artifacts) -> int |
             case "grpo_update":
                 sources = _of_stage(inputs, "rollout", artifacts)
                 known = _frame(sources, "traces", _TRACES, artifacts)
-                return _sum(_drawn(manifest, known, "trace_id", artifacts), _TRACES[1:])
+                read = _frame([manifest], "influence", ("tokens",), artifacts)
+                drawn = _drawn(manifest, known, "trace_id", artifacts)
+                return _sum(drawn, _TRACES[1:]) + _sum(read, ("tokens",))
             case "rwr_update":
                 known = _generations(_of_stage(inputs, "generate_tasks", artifacts), artifacts)
                 return _sum(_drawn(manifest, known, "generation_id", artifacts), _WRITTEN)

@@ -254,7 +254,7 @@ def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
     try:
         context = StageContext(
             stage=stage,
-            config=cast(RunConfig, ConfigView(call.config, stage)),
+            config=cast(RunConfig, ConfigView(call.config, stage.as_asked(call.config))),
             execution=call.config.execution,
             epoch=call.epoch,
             seed=call.config.seed,

@@ -40,6 +40,7 @@ def parts_of(
     stage: Stage, config: RunConfig, epoch: int, inputs: Inputs, draw: int = 0
 ) -> dict[str, Any]:
     """Return the parts of a stage's key; the first draw, 0, is not among them."""
+    stage = stage.as_asked(config)
     # Without the label of a build (+cpu, +cu130): a flow makes the keys of stages that pods compute
     # with another build of the same version.
     runtime = {library: version(library).partition("+")[0] for library in stage.libraries}

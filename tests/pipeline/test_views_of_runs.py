@@ -274,3 +274,29 @@ def test_the_views_of_a_run_that_was_stopped(
     invalid = views["tasks"].filter(~pl.col("valid"))
     assert views["rejections"]["rejections"].sum() == invalid.height
     assert invalid.is_empty() == (stage == "generate_tasks")
+
+
+def test_a_run_says_what_taught_the_agent_and_learns_the_same(api: None, tiny_root: Path) -> None:
+    """Measuring moves no weight: epoch 1 of a run without it has the same agent."""
+    plain = tiny(tiny_root, epochs=1, run_id="untaught")
+    asked = tiny(tiny_root, "grpo.attribution=true", epochs=1, run_id="taught")
+    for config in (plain, asked):
+        run(config)
+    digest = "SELECT digest, metrics FROM checkpoints WHERE policy = 'agent' AND epoch = 1"
+    assert sql(plain, digest).rows() == sql(asked, digest).rows()
+    keys = [{place: one.key for place, one in manifests(each).items()} for each in (plain, asked)]
+    changed = {stage for epoch, stage in keys[0] if len({one[epoch, stage] for one in keys}) > 1}
+    assert changed == {"grpo_update", "evaluate", "publish"}
+    assert sql(plain, "FROM influence").is_empty() and sql(plain, "FROM taught").is_empty()
+    rows = sql(asked, "FROM influence")
+    drawn = sql(asked, "SELECT DISTINCT group_id FROM update_samples WHERE policy = 'agent'")
+    assert sorted(rows["group_id"]) == sorted(drawn["group_id"])
+    assert rows["share"].abs().sum() == pytest.approx(1)
+    assert rows["alignment"].is_finite().all() and (rows["loss_tokens"] > 0).all()
+    taught = sql(asked, "FROM taught")
+    assert taught["alignment"].sum() == pytest.approx(rows["alignment"].sum())
+    assert taught["groups"].sum() == rows.height
+    assert (taught["groups_with_signal"] <= taught["groups_attempted"]).all()
+    more = rows["tokens"].sum()
+    cost = "SELECT tokens FROM cost WHERE stage = 'grpo_update' AND epoch = 1"
+    assert sql(asked, cost).item() == sql(plain, cost).item() + more

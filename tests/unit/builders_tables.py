@@ -340,6 +340,22 @@ def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
                 "advantage": row["reward"] - 0.5,
             }
         )
+    groups = {row["group_id"]: row for row in rows["update_samples"] if row["epoch"] == epoch}
+    used = {name: row for name, row in groups.items() if row["policy"] == "agent"}
+    tasks = {row["group_id"]: row["task_id"] for row in rows["d_train"]}
+    for place, (group_id, row) in enumerate(used.items(), 1):
+        rows["influence"].append(
+            {
+                "group_id": group_id,
+                "epoch": epoch,
+                "task_id": tasks[group_id],
+                "source": row["source"],
+                "alignment": 0.25 * place,
+                "share": 2 * place / (len(used) * (len(used) + 1)),
+                "loss_tokens": 12,
+                "tokens": 50,
+            }
+        )
     kept = {row["generation_id"] for row in rows["d_env"] if row["kept"]}
     for row in rows["generations"]:
         if row["epoch"] == epoch:

@@ -82,6 +82,10 @@ class GrpoConfig(Section):
     """How TRL normalises the token losses."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
     """Gradient norm above which gradients are scaled down."""
+    attribution: bool = False
+    """Whether an update also measures what each of its groups teaches: how far its gradient is
+    aligned with that of the validation tasks' P(answer), for the table `influence` and the view
+    `taught`. It needs a domain that writes answers, and changes no weight."""
 
     @model_validator(mode="after")
     def _useful(self) -> Self:

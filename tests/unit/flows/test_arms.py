@@ -201,6 +201,24 @@ def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
 
 
 @mutation(
+    "the validation tasks are an input of every update", EPOCH,
+    "bootstrap=data if config.grpo.attribution else None", "bootstrap=data",
+)  # fmt: skip
+def test_the_validation_tasks_are_an_input_where_groups_are_measured(
+    tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]
+) -> None:
+    first = start()
+    for on in (False, True):
+        run = config(Arm.GENENV, tmp_path)
+        run = run.model_copy(update={"grpo": GrpoConfig(attribution=on)})
+        asked.clear()
+        round_of(run, 1, first)
+        inputs = asked[1, "grpo_update"][1]
+        assert inputs.bootstrap == (first.bootstrap if on else None)
+        assert ("bootstrap" in parts_of(STAGE, run, 1, inputs)["inputs"]) is on
+
+
+@mutation(
     "an evaluation of other weights is taken for the agent's", "flows/state.py",
     "        if _is_of(evaluation, current.digest):\n", "        if current:\n",
 )  # fmt: skip

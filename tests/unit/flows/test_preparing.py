@@ -24,6 +24,7 @@ from genenv_core.config.load import resolve
 from genenv_core.config.request import RunRequest
 from genenv_core.config.run_options import RunOptions
 from genenv_core.config.until import Until
+from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import GenenvError
 from genenv_core.storage.store import opening
 from genenv_core.storage.store.local import LocalStore
@@ -101,6 +102,18 @@ def test_the_plan_and_the_form_refuse_what_a_run_refuses(
     config = resolve("tiny", overrides=settings, fields={"root": str(tmp_path / "root")})
     assert refusal(lambda: prepare(config)) == said
     assert not (tmp_path / "root" / "runs").exists()
+
+
+@mutation("a domain without answers is found out after the first rollouts", PREPARING,
+          "        if config.grpo.attribution:\n", "        if False:\n")  # fmt: skip
+def test_attribution_of_a_domain_without_answers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(DeskDomain, "answer_turns")
+    on = {"root": str(tmp_path)}
+    said = refusal(lambda: prepare(resolve("tiny", overrides=["grpo.attribution=true"], fields=on)))
+    assert said.startswith("grpo.attribution: domain desk has no answer_turns, so P(answer) of its")
+    prepare(resolve("tiny", fields=on))
 
 
 def test_a_request_of_the_form_is_refused_before_the_run_is_opened(tmp_path: Path) -> None:

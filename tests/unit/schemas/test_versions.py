@@ -83,6 +83,10 @@ RECORDED: dict[str, dict[int, str]] = {
         "row_id VARCHAR, policy VARCHAR, epoch BIGINT, group_id VARCHAR?, source VARCHAR, "
         "policy_version BIGINT, advantage DOUBLE?, weight DOUBLE?, leash BOOLEAN?"
     )},
+    "influence": {1: (
+        "group_id VARCHAR, epoch BIGINT, task_id VARCHAR, source VARCHAR, alignment DOUBLE, "
+        "share DOUBLE, loss_tokens BIGINT, tokens BIGINT"
+    )},
     "evaluations": {3: (
         "task_id VARCHAR, epoch BIGINT, measured_epoch BIGINT?, policy_version BIGINT, "
         "agent_checkpoint VARCHAR, family VARCHAR?, split VARCHAR, mode VARCHAR, "

@@ -425,6 +425,31 @@ def test_failures_are_grouped_and_add_up(tmp_path: Path) -> None:
     assert rows["example_trace_id"].to_list() == expected["example_trace_id"].to_list()
 
 
+def test_taught_by_hand(tmp_path: Path) -> None:
+    tables = world()
+    columns = "family, attempts, groups_attempted, groups_with_signal, groups, loss_tokens"
+    sql = f"SELECT {columns}, alignment, alignment_mean, alignment_se, share FROM taught"
+    measured = tables["influence"].filter(epoch=1)
+    assert measured["alignment"].to_list() == [0.25, 0.5, 0.75, 1.0]
+    assert measured["share"].to_list() == [0.1, 0.2, 0.3, 0.4]
+    # The first group is of another family, and of an older epoch: this one did not attempt it.
+    first = measured["task_id"][0]
+    other = pl.when(pl.col("task_id") == first).then(pl.lit("rare")).otherwise("family")
+    tables["tasks"] = tables["tasks"].with_columns(other.alias("family"))
+    past = tables["task_scores"].filter((pl.col("epoch") == 1) & (pl.col("task_id") == first))
+    tables["task_scores"] = tables["task_scores"].join(past, on="group_id", how="anti")
+    flat = tables["task_scores"].filter(epoch=1)["zero_signal"].sum()
+    rows = ask(tmp_path, tables, f"{sql} WHERE epoch = 1 ORDER BY share DESC").rows()
+    assert [row[:6] for row in rows] == [
+        ("k1", 12, 3, 3 - flat, 3, 36),
+        ("rare", 0, 0, 0, 1, 12),
+    ]
+    assert rows[0][6:] == pytest.approx((2.25, 0.75, 0.25 / 3**0.5, 0.9))
+    assert rows[1][6:] == (0.25, 0.25, None, 0.1)
+    tables["influence"] = tables["influence"].clear()
+    assert ask(tmp_path, tables, sql).is_empty()
+
+
 def test_task_history_of_a_task_that_comes_again(tmp_path: Path) -> None:
     tables = world()
     sql = "FROM task_history WHERE task_id = 'e0000-base-000000' ORDER BY occasion"
@@ -605,11 +630,11 @@ def test_cost_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:
         "FROM cost WHERE epoch = 2 ORDER BY stage"
     )
     # Epoch 2: 16 rollouts of 2 + 3 tokens, all admitted; 3 tasks; the agent update draws those of
-    # both epochs, the other one four generations of 3 + 2 tokens, two of them for its KL alone;
-    # evaluate was killed.
+    # both epochs and reads 50 tokens more to measure each of 8 groups, the other one four
+    # generations of 3 + 2 tokens, two of them for its KL alone; evaluate was killed.
     assert query(of_world, sql).rows() == [
         ("evaluate", 1, 0.0, 40, None, None, 16, 3, 0.0, 40 / 3, None),
-        ("grpo_update", 1, 3.0, 160, 4, 100, 16, 3, 3 / 16, 160 / 3, 100 / 3),
+        ("grpo_update", 1, 3.0, 560, 4, 100, 16, 3, 3 / 16, 560 / 3, 100 / 3),
         ("rollout", 1, 2.0, 80, 4, 100, 16, 3, 2 / 16, 80 / 3, 100 / 3),
         ("rwr_update", 1, 1.0, 20, 4, 100, 16, 3, 1 / 16, 20 / 3, 100 / 3),
     ]

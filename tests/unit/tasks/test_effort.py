@@ -71,6 +71,8 @@ def commit(root: Path, log: RunLog, stage: str, *tables: str) -> Manifest:
     if stage in UPDATES:
         rows = rows_of("update_samples", 1)
         writer.table("update_samples", rows.filter(rows["policy"] == UPDATES[stage]))
+    if stage == "grpo_update":
+        writer.table("influence", rows_of("influence", 1))
     made, _ = writer.commit({})
     log.note_key(1, stage, key)
     began = datetime.now(UTC)
@@ -87,6 +89,10 @@ def commit(root: Path, log: RunLog, stage: str, *tables: str) -> Manifest:
 @mutation(
     "tokens of an evaluation count again where it stands", "tasks/stage/effort.py",
     "_sum(made, columns[:1])", "_sum(rows, columns[:1])",
+)  # fmt: skip
+@mutation(
+    "what attribution reads costs nothing", "tasks/stage/effort.py",
+    ' + _sum(read, ("tokens",))', "",
 )  # fmt: skip
 @mutation(
     "a text with several tasks is counted for each", "tasks/stage/effort.py",
