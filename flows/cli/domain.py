@@ -13,9 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.options import Overrides
-from genenv_core.config.load import resolve
-from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
+from flows.cli.options import Overrides, config_of_domain
+from genenv_core.domains.registry import get_domain, known_domains
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import ConfigError, GenenvError, one_line
 
@@ -41,9 +40,7 @@ def check(
     """Play a domain in seconds, without models; say what is wrong, and what to do."""
     from genenv_core.play.checking.domain import check_domain, context_of
 
-    given = list(set_ or ())
-    joined = name == SEVERAL and any(one.startswith("domains=") for one in given)
-    config = resolve("tiny", overrides=given if joined else [f"domain.name={name}", *given])
+    config = config_of_domain(name, set_)
     faults = check_domain(name, config.domain.options, base=base, heldout=heldout)
     if faults:
         for fault in faults:

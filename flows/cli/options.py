@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from genenv_core.addresses import DEFAULT_ROOT
-from genenv_core.config.load import preset_names
+from genenv_core.config.load import preset_names, resolve
+from genenv_core.domains.registry import SEVERAL
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from genenv_core.config.schema import RunConfig
     from genenv_core.storage.store.protocol import Store
 
 
@@ -85,3 +88,13 @@ def epochs_of(text: str | None) -> tuple[int, int] | None:
     if not found or int(found[2] or found[1]) < int(found[1]):
         raise ConfigError(f"--epochs {text!r}: expected first:last such as 3:8, or one epoch")
     return int(found[1]), int(found[2] or found[1])
+
+
+def config_of_domain(name: str, set_: Sequence[str] | None) -> RunConfig:
+    """Return a small run's configuration with the domain that a command names.
+
+    `several` is named by `--set domains=[...]`. Raises ConfigError.
+    """
+    given = list(set_ or ())
+    joined = name == SEVERAL and any(one.startswith("domains=") for one in given)
+    return resolve("tiny", overrides=given if joined else [f"domain.name={name}", *given])

@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from flows.cli.data.query import Format, check_folder, format_of
-from flows.cli.options import Overrides, Root
-from genenv_core.config.load import resolve
-from genenv_core.domains.registry import get_domain, known_domains
+from flows.cli.options import Overrides, Root, config_of_domain
+from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
 from genenv_core.errors import ConfigError
 
 BASE, HELDOUT = 200, 100
@@ -90,7 +89,7 @@ def certify(
 
         certify_folder(folder, wanted, output)
     elif name is not None:
-        config = resolve("tiny", overrides=[f"domain.name={name}", *(set_ or ())])
+        config = config_of_domain(name, set_)
         domain = get_domain(name, config.domain.options)
         from flows.cli.data.certify_tasks import certify_domain
 
@@ -99,7 +98,7 @@ def certify(
 
 def _folder_of(name: str) -> Path | None:
     """Return the folder that a name is; None where it names a domain, which wins over a folder."""
-    if ":" in name or name in known_domains():
+    if ":" in name or name in (*known_domains(), SEVERAL):
         return None
     folder = Path(name).expanduser()
     if folder.is_dir():

@@ -79,6 +79,18 @@ def command(*words: str, plants: dict[Flaw, list[int]] | None = None, breaks: st
     )
 
 
+@mutation(
+    "a command on several domains names one", "flows/cli/options.py",
+    "given if joined else [", "[",
+)  # fmt: skip
+@pytest.mark.parametrize("words", ["certify --tasks", "domain check --base"])
+def test_a_command_takes_several_domains(words: str) -> None:
+    both = ["--set", "domains=[{name: desk}, {name: arithmetic, as: sums}]"]
+    done = CliRunner().invoke(app, [*words.split(), "4", "--heldout", "2", "several", *both])
+    assert done.exit_code == 0, done.output
+    assert "several, version" in done.output and "no f" in done.output
+
+
 @mutation("held-out tasks are not certified", SETS, '("heldout", "heldout_tasks", heldout,',
           '("heldout", "heldout_tasks", 0,')  # fmt: skip
 @pytest.mark.parametrize("flaw", Flaw)

@@ -82,6 +82,8 @@ def _part(place: int, given: SeveralPart) -> PartOfSeveral:
 
 def _explained(error: ValidationError) -> str:
     first = error.errors()[0]
+    if first["type"] == "missing" and first["loc"] == ("parts",):
+        return "domains is missing: name at least two, as in domains=[{name: desk}, {name: trails}]"
     _, *inner = first["loc"] or ("parts",)
     place = "domains" + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in inner)
     if first["type"] == "extra_forbidden":

@@ -391,6 +391,11 @@ def test_a_wrong_entry_is_named(parts: list[Any], said: str) -> None:
         get_domain("several", {"parts": parts})
 
 
+def test_without_domains_it_says_how_to_name_them() -> None:
+    with pytest.raises(ConfigError, match=r"^domains is missing: name at least two, as in domains"):
+        get_domain("several", {})
+
+
 def test_a_domain_by_its_place_is_called_as_it_calls_itself(tmp_path: Path) -> None:
     made_from = "from genenv_core.domains.arithmetic import Arithmetic\n\n"
     text = made_from + "class {0}(Arithmetic):\n    name = '{1}'\n"
