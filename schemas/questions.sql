@@ -80,6 +80,16 @@ SELECT run_id, epoch, program, test_program, test_similarity, test_gain
 FROM lookalikes
 ORDER BY test_similarity DESC, run_id, task_id LIMIT 10;
 
+-- Which families of tasks taught the agent most?
+SELECT run_id, epoch, family, attempts, groups, alignment, alignment_mean, alignment_se, share
+FROM taught
+ORDER BY run_id, epoch, alignment DESC;
+
+-- Which single tasks taught it most?
+SELECT run_id, i.epoch, share, family, prompt
+FROM influence AS i JOIN tasks USING (run_id, task_id)
+ORDER BY run_id, share DESC LIMIT 10;
+
 -- Which checkpoints were trained on the oldest row?
 SELECT run_id, checkpoint, epoch, policy
 FROM lineage
