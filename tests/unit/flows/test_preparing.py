@@ -24,7 +24,6 @@ from genenv_core.config.load import resolve
 from genenv_core.config.request import RunRequest
 from genenv_core.config.run_options import RunOptions
 from genenv_core.config.until import Until
-from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import GenenvError
 from genenv_core.storage.store import opening
 from genenv_core.storage.store.local import LocalStore
@@ -106,14 +105,12 @@ def test_the_plan_and_the_form_refuse_what_a_run_refuses(
 
 @mutation("a domain without answers is found out after the first rollouts", PREPARING,
           "        if config.grpo.attribution:\n", "        if False:\n")  # fmt: skip
-def test_attribution_of_a_domain_without_answers_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(DeskDomain, "answer_turns")
-    on = {"root": str(tmp_path)}
-    said = refusal(lambda: prepare(resolve("tiny", overrides=["grpo.attribution=true"], fields=on)))
-    assert said.startswith("grpo.attribution: domain desk has no answer_turns, so P(answer) of its")
-    prepare(resolve("tiny", fields=on))
+def test_attribution_of_a_domain_without_answers_is_refused(tmp_path: Path) -> None:
+    trails, on = ["domain.name=trails"], {"root": str(tmp_path)}
+    asked = resolve("tiny", overrides=[*trails, "grpo.attribution=true"], fields=on)
+    said = refusal(lambda: prepare(asked))
+    assert said.startswith("grpo.attribution: domain trails has no answer_turns, so P(answer) of")
+    prepare(resolve("tiny", overrides=trails, fields=on))
 
 
 def test_a_request_of_the_form_is_refused_before_the_run_is_opened(tmp_path: Path) -> None:
