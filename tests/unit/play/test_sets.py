@@ -312,8 +312,8 @@ def test_bad_words_are_refused_before_anything_is_drawn(
 
 
 @mutation("a domain is certified before its name is known", COMMAND,
-          '        config = resolve("tiny"',
-          '        import polars as _\n\n        config = resolve("tiny"')  # fmt: skip
+          "        config = config_of_domain(name",
+          "        import polars as _\n\n        config = config_of_domain(name")  # fmt: skip
 def test_a_wrong_name_is_refused_before_libraries_are_loaded() -> None:
     code = "sys.argv = ['genenv', 'certify', 'nonsense']\nfrom flows.cli.app import main\nmain()"
     _, names = loaded(code)
