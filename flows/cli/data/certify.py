@@ -100,9 +100,9 @@ def _folder_of(name: str) -> Path | None:
     """Return the folder that a name is; None where it names a domain, which wins over a folder."""
     if ":" in name or name in (*known_domains(), SEVERAL):
         return None
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):  # Path.is_dir() raises where a name is too long for the system
+        return Path(folder)
     if os.sep in name:
         raise ConfigError(f"there is no folder {name}: name one that genenv export wrote")
     return None
