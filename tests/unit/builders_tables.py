@@ -343,6 +343,7 @@ def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
     groups = {row["group_id"]: row for row in rows["update_samples"] if row["epoch"] == epoch}
     used = {name: row for name, row in groups.items() if row["policy"] == "agent"}
     tasks = {row["group_id"]: row["task_id"] for row in rows["d_train"]}
+    unit = 0.5 ** len(used).bit_length()  # exact, so the sum is the same in any order
     for place, (group_id, row) in enumerate(used.items(), 1):
         rows["influence"].append(
             {
@@ -351,8 +352,7 @@ def _add_updates(rows: dict[str, list[Row]], epoch: int) -> None:
                 "task_id": tasks[group_id],
                 "source": row["source"],
                 "alignment": 0.25 * place,
-                # Exact numbers: their sum is the same in any order.
-                "share": 1 - (len(used) - 1) / 16 if place == len(used) else 1 / 16,
+                "share": 1 - (len(used) - 1) * unit if place == len(used) else unit,
                 "loss_tokens": 12,
                 "tokens": 50,
             }

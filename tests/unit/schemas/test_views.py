@@ -431,7 +431,7 @@ def test_taught_by_hand(tmp_path: Path) -> None:
     sql = f"SELECT {columns}, alignment, alignment_mean, alignment_se, share FROM taught"
     measured = tables["influence"].filter(epoch=1)
     assert measured["alignment"].to_list() == [0.25, 0.5, 0.75, 1.0]
-    assert measured["share"].to_list() == [0.0625, 0.0625, 0.0625, 0.8125]
+    assert measured["share"].to_list() == [0.125, 0.125, 0.125, 0.625]
     # The first group is of another family, and of an older epoch: this one did not attempt it.
     first = measured["task_id"][0]
     other = pl.when(pl.col("task_id") == first).then(pl.lit("rare")).otherwise("family")
@@ -444,8 +444,8 @@ def test_taught_by_hand(tmp_path: Path) -> None:
         ("k1", 12, 3, 3 - flat, 3, 36),
         ("rare", 0, 0, 0, 1, 12),
     ]
-    assert rows[0][6:] == pytest.approx((2.25, 0.75, 0.25 / 3**0.5, 0.9375))
-    assert rows[1][6:] == (0.25, 0.25, None, 0.0625)
+    assert rows[0][6:] == pytest.approx((2.25, 0.75, 0.25 / 3**0.5, 0.875))
+    assert rows[1][6:] == (0.25, 0.25, None, 0.125)
     tables["influence"] = tables["influence"].clear()
     assert ask(tmp_path, tables, sql).is_empty()
 
