@@ -11,7 +11,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from types import FunctionType
 from typing import Annotated, NoReturn
 
 import typer
@@ -24,7 +23,7 @@ from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
 from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
-from flows.running.signals import Terminated, heed_ends
+from flows.running.signals import Terminated, heeds_ends
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
 from genenv_core.importing import collect_seldom
@@ -154,13 +153,8 @@ def plainly(work: Callable[[], object]) -> NoReturn:
 
 
 def interrupted() -> str:
-    """Return what a command says after Ctrl-C; one that plays no stages continues nothing.
-
-    Those that play stages heed SIGTERM in their own way.
-    """
-    handler = signal.getsignal(signal.SIGTERM)
-    plays = isinstance(handler, FunctionType) and handler.__module__ == heed_ends.__module__
-    on = ": the same command continues from the last finished stage" if plays else ""
+    """Return what a command says after Ctrl-C; one that plays no stages continues nothing."""
+    on = ": the same command continues from the last finished stage" if heeds_ends() else ""
     return f"interrupted{on}"
 
 

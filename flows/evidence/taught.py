@@ -24,6 +24,7 @@ from typing import Any
 
 import polars as pl
 
+from flows.running.environment import quiet
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.epoch.rows import of_source, to_tasks
@@ -110,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--splits", type=int, default=2, help="random halvings of each update")
     parser.add_argument("--output", type=Path, help="a file that gets a line of JSON for each part")
     options = parser.parse_args(arguments)
+    quiet()
     parts: list[UpdatePart] = []
     updates = [
         update for run in options.runs for update in stored_updates(LocalStore(options.root), run)

@@ -32,6 +32,9 @@ interrupt a wait without an end: Python would see it only when the run is over."
 _came: signal.Signals | None = None
 """The SIGTERM or SIGHUP that has come; `heed_ends` begins anew."""
 
+_terminal: list[int] = []
+"""The standard streams that were a terminal when `heed_ends` began."""
+
 
 class Terminated(BaseException):
     """SIGTERM or SIGHUP has come; the message names the stages that the next run continues."""
@@ -51,20 +54,25 @@ def heed_ends() -> None:
     """
     global _came
     _came = None
-    terminal = [number for number in (0, 1, 2) if _is_terminal(number)]
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        global _came
-        if _came is None:
-            _came = signal.Signals(number)
-            if number == signal.SIGHUP:
-                for one in terminal:
-                    discard(one)
-            raise Terminated(number=number)
-
-    signal.signal(signal.SIGTERM, on_signal)
+    _terminal[:] = [number for number in (0, 1, 2) if _is_terminal(number)]
+    signal.signal(signal.SIGTERM, _on_end)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, on_signal)
+        signal.signal(signal.SIGHUP, _on_end)
+
+
+def heeds_ends() -> bool:
+    """Return whether this process plays stages, which `heed_ends` lets end where they can go on."""
+    return signal.getsignal(signal.SIGTERM) is _on_end
+
+
+def _on_end(number: int, frame: FrameType | None) -> None:
+    global _came
+    if _came is None:
+        _came = signal.Signals(number)
+        if number == signal.SIGHUP:
+            for one in _terminal:
+                discard(one)
+        raise Terminated(number=number)
 
 
 def _is_terminal(number: int) -> bool:
