@@ -39,7 +39,7 @@ def handlers() -> Iterator[None]:
 
 
 @mutation("a closed terminal kills a run", SIGNALS,
-          "        signal.signal(signal.SIGHUP, on_signal)\n", "        pass\n",
+    "        signal.signal(signal.SIGHUP, _on_end)\n", "        pass\n",
           by="[SIGHUP]")  # fmt: skip
 @mutation("each signal is called SIGTERM", SIGNALS,
           "self.number = signal.Signals(number)", "self.number = signal.SIGTERM",
