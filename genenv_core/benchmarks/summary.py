@@ -1,17 +1,23 @@
-"""Metrics over verdicts, each with a bootstrap interval over items.
+"""Metrics over verdicts, each with an interval over items.
 
 A metric is the points got over the points that could be got, summed over items. An item with
-several predictions counts once, with their mean. Items are drawn with replacement for the interval
-(percentile bootstrap, Efron 1979). Metrics over the same items share their draws; those over other
-items are drawn by themselves. Where every item has the same score, the interval is a point.
+several predictions counts once, with their mean.
+
+The interval is a Bayesian bootstrap (Rubin 1981): a draw gives each item a random weight. Half an
+item without a point and half an item with all points count as well. Where an item is right or
+wrong, the draws then have the distribution Beta(k + 1/2, n - k + 1/2), so the interval is Jeffreys'
+(Brown, Cai and DasGupta 2001). It covers the truth where hardly an item is right, which drawing
+items with replacement does not: of 30 items at .05, 77 times in 100. Metrics over the same items
+share their draws; those over other items are drawn by themselves.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +27,8 @@ from genenv_core.benchmarks.protocol import Composite, Ratio
 
 DRAWS = 2000
 LEVEL = 0.95
+HALF = 0.5
+"""How much of an item without a point counts beside the items, and how much of one with all."""
 DRAWN_AT_ONCE = 250_000
 """Items, which bounds the memory."""
 
@@ -58,8 +66,17 @@ class Tally:
             name: np.array([np.mean(ratios, axis=0) for ratios in items.values()])
             for name, items in self._given.items()
         }
-        drawn = {name: _drawn(one, self._given[name]) for name, one in rows.items()}
-        found = [_metric(name, len(one), _ratio(one), drawn[name]) for name, one in rows.items()]
+
+        @cache
+        def drawn(name: str) -> NDArray[np.float64]:
+            return _drawn(rows[name], np.random.default_rng(_seed(self._given[name])))
+
+        found = [
+            _metric(name, len(one), _ratio(one), _of_equal(len(one), _ratio(one)))
+            if (one == one[0]).all()
+            else _metric(name, len(one), _ratio(one), _ends(drawn(name)))
+            for name, one in rows.items()
+        ]
         values: dict[str, Any] = {metric.name: metric.value for metric in found}
         return found + [_composite(one, self._given, values, drawn) for one in composites]
 
@@ -72,33 +89,50 @@ def _seed(items: Iterable[str]) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(items).encode()).digest()[:8])
 
 
-def _drawn(rows: NDArray[np.float64], items: Iterable[str]) -> NDArray[np.float64]:
+def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
     """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
-    count = len(rows)
-    if (rows == rows[0]).all():
-        return np.full(DRAWS, _ratio(rows))
-    rng = np.random.default_rng(_seed(items))
+    count, possible = len(rows), rows[:, 1].mean()
+    none, all_of = possible * rng.standard_gamma(HALF, size=(2, DRAWS))
     at_once = max(1, DRAWN_AT_ONCE // count)
     totals = np.concatenate(
         [
-            rows[rng.integers(count, size=(min(at_once, DRAWS - done), count))].sum(axis=1)
+            np.einsum(
+                "di,ip->dp", rng.standard_exponential((min(at_once, DRAWS - done), count)), rows
+            )
             for done in range(0, DRAWS, at_once)
         ]
     )
-    return totals[:, 0] / totals[:, 1]
+    return (totals[:, 0] + all_of) / (totals[:, 1] + none + all_of)
 
 
-def _metric(name: str, items: int, value: float, drawn: NDArray[np.float64]) -> Metric:
+@cache
+def _of_equal(count: int, value: float) -> tuple[float, float]:
+    """Return the ends of the interval of a metric whose items all have this value.
+
+    Found once for each number of items, since a file may have a key for each line.
+    """
+    rng = np.random.default_rng(0)
+    none, all_of = rng.standard_gamma(HALF, size=(2, DRAWS))
+    items = rng.standard_gamma(count, size=DRAWS)
+    return _ends((items * value + all_of) / (items + none + all_of))
+
+
+def _ends(drawn: NDArray[np.float64]) -> tuple[float, float]:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail])
-    return Metric(name, items, value, float(low), float(high))
+    return float(low), float(high)
+
+
+def _metric(name: str, items: int, value: float, ends: tuple[float, float]) -> Metric:
+    low, high = ends
+    return Metric(name, items, value, min(low, value), max(high, value))
 
 
 def _composite(
     composite: Composite,
     given: Mapping[str, Mapping[str, object]],
     values: Mapping[str, float],
-    drawn: Mapping[str, NDArray[np.float64]],
+    drawn: Callable[[str], NDArray[np.float64]],
 ) -> Metric:
     missing = [name for name in composite.weights if name not in given]
     if missing:
@@ -106,6 +140,6 @@ def _composite(
     total = sum(composite.weights.values())
     shares = {name: weight / total for name, weight in composite.weights.items()}
     value = sum(share * values[name] for name, share in shares.items())
-    draws = sum((share * drawn[name] for name, share in shares.items()), np.zeros(DRAWS))
+    draws = sum((share * drawn(name) for name, share in shares.items()), np.zeros(DRAWS))
     items = {item for name in shares for item in given[name]}
-    return _metric(composite.name, len(items), value, draws)
+    return _metric(composite.name, len(items), value, _ends(draws))

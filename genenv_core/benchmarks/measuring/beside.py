@@ -1,8 +1,10 @@
 """Two models beside each other on the same items of benchmarks: points, and the paired difference.
 
-The interval of a model's points is that of its measurement, a bootstrap over items. That of the
+The interval of a model's points is that of its measurement (`benchmarks.summary`). That of the
 difference is Student's t over the items' differences (`genenv_core.algorithm.paired`): both models
-attempt the same items, so the difficulty of an item cancels out.
+attempt the same items, so the difficulty of an item cancels out. Where items are right or wrong,
+one more item that only the first model gets right, and one that only the second does, count in the
+interval (Bonett and Price 2012): without them it would be a point where no item differs.
 """
 
 from __future__ import annotations
@@ -57,9 +59,17 @@ def beside(domain: BenchmarkDomain[Any], before: pl.DataFrame, after: pl.DataFra
             continue
         paired = [item for item in first[name] if item in second[name]]
         gaps = [second[name][item] - first[name][item] for item in paired]
-        difference = interval(gaps) if len(gaps) > 1 else None
+        difference = _difference(gaps) if len(gaps) > 1 else None
         found.append(Beside(domain.name, name, len(gaps), metric, later[name], difference))
     return found
+
+
+def _difference(gaps: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of at least two differences in [-1, 1], and the ends of its interval."""
+    centre = mean(gaps)
+    one_each = [-1.0, 1.0] if all(gap in (-1, 0, 1) for gap in gaps) else []
+    _, low, high = interval([*gaps, *one_each])
+    return centre, max(-1.0, min(low, centre)), min(1.0, max(high, centre))
 
 
 def written(rows: Sequence[Beside], before: str, after: str) -> str:

@@ -154,19 +154,40 @@ def test_the_first_items_and_drawn_ones_are_two_choices() -> None:
     "second[name][item] - first[name][item]", "first[name][item] - second[name][item]",
 )  # fmt: skip
 def test_two_models_beside_each_other(domain: BamboogleDomain) -> None:
-    """Of three items with two verdicts, one is won and none lost: 1/3, by Student's t +-1.434."""
+    """Of three items with two verdicts, one is won and none lost; with one more of each, t of 4."""
     lost = {1: ("environment: broke", Cause.ENVIRONMENT)}
     before = verdicts(domain, ["wrong", "wrong", "1912", "wrong"], lost)
     after = verdicts(domain, ["Ada Lark", "wrong", "1912", "wrong"], {})
     row = next(one for one in beside(domain, before, after) if one.metric == "exact_match")
     assert (row.items, row.before.items, row.after.items) == (3, 3, 4)
     assert (row.before.value, row.after.value) == (pytest.approx(1 / 3), pytest.approx(1 / 2))
-    half = 4.302653 * (1 / 3) ** 0.5 / 3**0.5
-    assert row.difference == pytest.approx((1 / 3, 1 / 3 - half, 1 / 3 + half))
+    half = 2.776445 * 0.7**0.5 / 5**0.5
+    assert row.difference == pytest.approx((1 / 3, 1 / 5 - half, 1))
     lines = beside_written([row], "a", "run:b@1").splitlines()
     assert lines[0] == "| benchmark | metric | items | a | run:b@1 | difference |"
     assert lines[2].startswith("| bamboogle | exact_match | 3 | 33.3 [")
-    assert lines[2].endswith("| +33.3 [-110.1, 176.8] |")
+    assert lines[2].endswith("| +33.3 [-83.9, 100.0] |")
+
+
+@mutation(
+    "an interval is a point where no item differs", BESIDE,
+    "one_each = [-1.0, 1.0] if all(gap in (-1, 0, 1) for gap in gaps) else []", "one_each = []",
+)  # fmt: skip
+@mutation(
+    "scores between none and all are treated as right or wrong", BESIDE,
+    " if all(gap in (-1, 0, 1) for gap in gaps) else []", "",
+)  # fmt: skip
+def test_no_item_that_differs_is_no_certainty(domain: BamboogleDomain) -> None:
+    """Of three items with f1, one changes from 2/3 to 1: Student's t over (0, 0, 1/3)."""
+    before = verdicts(domain, ["wrong", "wrong", "Ada", "1912"], {})
+    rows = {row.metric: row for row in beside(domain, before, before)}
+    assert rows["exact_match"].difference == pytest.approx((0, -0.66372, 0.66372), abs=1e-4)
+    after = verdicts(domain, ["Ada", "wrong", "Ada", "1912"], {})
+    f1 = next(row for row in beside(domain, before, after) if row.metric == "f1").difference
+    assert f1 is not None
+    centre, low, high = f1
+    assert 0 < centre < 1 and high - centre == pytest.approx(centre - low)
+    assert high == pytest.approx(centre * (1 + 3.182446))  # one of four differs: t of 3 degrees
 
 
 def test_metrics_are_those_of_the_same_answers_as_predictions(domain: BamboogleDomain) -> None:
