@@ -50,11 +50,6 @@ def test_an_item_counts_once_with_the_mean_of_its_predictions() -> None:
     "HALF = 0.5", "HALF = 1e-9",
 )  # fmt: skip
 @mutation(
-    "an item of all points counts in an interval as one without a point", SUMMARY,
-    "(totals[:, 0] + all_of)", "(totals[:, 0] + none)",
-    by="[15]",
-)  # fmt: skip
-@mutation(
     "a draw with fewer points has the same denominator", SUMMARY,
     "/ (totals[:, 1] + none + all_of)", "/ totals[:, 1]",
     by="[15]",
