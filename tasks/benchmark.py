@@ -7,29 +7,28 @@ continues at the item that was cut off.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import polars as pl
-
 from genenv_core.benchmarks.measuring.items import (
     benchmark_of,
+    headline_of,
     items_of,
     judged,
     metric_rows,
     result_of,
 )
 from genenv_core.benchmarks.measuring.journal import Journaled
+from genenv_core.benchmarks.measuring.precision import next_round
+from genenv_core.benchmarks.training.domain import BenchmarkDomain
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.play.attempt import Player
-from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Part, Weights
-from genenv_core.storage.records.parquet import read_parquet
-from genenv_core.types import JsonObject, Policy
-from schemas.registry import empty
+from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
+from genenv_core.types import JsonObject, Policy, Task
 from tasks.policies.engine import SAMPLING_FIELDS, retries_of
 from tasks.policies.sampler import agents_chat, bounds_of, sampler
 from tasks.stage import Stage, StageContext
@@ -45,6 +44,7 @@ STAGE = Stage(
         "benchmark.items",
         "benchmark.categories",
         "benchmark.draw",
+        "benchmark.precision",
         "benchmark.temperature",
         "benchmark.attempt_seconds",
         "models.agent_chat_template_kwargs",
@@ -72,31 +72,10 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     """Attempt every item; judge the attempts; add the verdicts up."""
     config, domain = context.config, benchmark_of(context.domain())
     items = items_of(domain, config.benchmark, context.seed_for("items"), context.scope)
-    context.out.table("tasks", items)
-    tasks = to_tasks(items)
-    shards = Shards(context, len(tasks), config.rollout.shard_groups)
-    told = _Told(context, shards.tasks_done, len(tasks))
-    if shards.missing:
-        kept = context.durable() / "attempts.jsonl"
-        wanted = {tasks[place].task_id for shard in shards.missing.values() for place in shard}
-        answered = shards.tasks_done > 0 or kept.exists()
-        with _opened(context, answered=answered) as (player, decode):
-            for number, tables in attempt(
-                Journaled(player, kept, wanted, told.one_more),
-                tasks,
-                shards.missing,
-                _sampling(config.rollout, config.benchmark.temperature),
-                epoch=context.epoch,
-                scope=context.scope,
-                policy_version=_version(context.inputs),
-                decode=decode,
-                seed_for=context.seed_for,
-            ):
-                verdicts = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
-                shards.finish(number, {**tables, "benchmark_items": verdicts})
-    parts = shards.adopt()
-    verdicts = _stored(context, parts, "benchmark_items")
-    traces = _stored(context, parts, "traces")
+    shards = _attempted(context, domain, to_tasks(items))
+    verdicts, traces = (shards.rows(name, shards.numbers) for name in ("benchmark_items", "traces"))
+    context.out.table("tasks", items.head(shards.places))
+    shards.adopt()
     errors, reasons = traces["error"], traces["finish_reason"].to_list()
     result = result_of(domain, verdicts)
     context.out.table("benchmark_metrics", metric_rows(domain, result))
@@ -113,6 +92,43 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
         "broken_first": next((error for error in errors if error), ""),
         "metrics": {one.name: one.value for one in result.metrics},
     } | endless_attempts(reasons, domain.name, config.rollout)
+
+
+def _attempted(
+    context: StageContext[BenchmarkInputs], domain: BenchmarkDomain[Any], tasks: Sequence[Task]
+) -> Shards:
+    """Return the shards of the items, all of them or as many as the precision takes, in order."""
+    asked, settings = context.config.benchmark, context.config.rollout
+    shards = Shards(context, 0, settings.shard_groups)
+    kept, told = context.durable() / "attempts.jsonl", _Told(context, len(tasks))
+    headline, opened = None, None
+    with ExitStack() as stack:
+        while more := next_round(headline, shards.places, len(tasks), asked.precision):
+            shards.extend(more)
+            told.finished(shards.tasks_done)
+            if missing := shards.missing:
+                if opened is None:
+                    answered = shards.tasks_done > 0 or kept.exists()
+                    opened = stack.enter_context(_opened(context, answered=answered))
+                player, decode = opened
+                wanted = {tasks[place].task_id for shard in missing.values() for place in shard}
+                for number, tables in attempt(
+                    Journaled(player, kept, wanted, told.one_more),
+                    tasks,
+                    missing,
+                    _sampling(settings, asked.temperature),
+                    epoch=context.epoch,
+                    scope=context.scope,
+                    policy_version=_version(context.inputs),
+                    decode=decode,
+                    seed_for=context.seed_for,
+                ):
+                    verdicts = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
+                    shards.finish(number, {**tables, "benchmark_items": verdicts})
+            if asked.precision is not None:
+                verdicts = shards.rows("benchmark_items", shards.numbers)
+                headline = headline_of(domain, result_of(domain, verdicts))
+    return shards
 
 
 def _told_of(context: StageContext[BenchmarkInputs]) -> JsonObject:
@@ -163,8 +179,12 @@ def _opened(
 class _Told:
     """Reports how many items are done."""
 
-    def __init__(self, context: StageContext[BenchmarkInputs], done: int, total: int) -> None:
-        self._context, self._done, self._total = context, done, total
+    def __init__(self, context: StageContext[BenchmarkInputs], total: int) -> None:
+        self._context, self._done, self._total = context, 0, total
+
+    def finished(self, done: int) -> None:
+        """So many are done, of this attempt at the stage and of earlier ones."""
+        self._done = done
         self._say()
 
     def one_more(self) -> None:
@@ -173,14 +193,6 @@ class _Told:
 
     def _say(self) -> None:
         self._context.progress(self._done, self._total, "items")
-
-
-def _stored(
-    context: StageContext[BenchmarkInputs], parts: Sequence[Part], table: str
-) -> pl.DataFrame:
-    """Return the rows of a table in the parts of all shards."""
-    paths = [context.store.local(part.path) for part in parts if part.table == table]
-    return pl.concat([empty(table), *(read_parquet(table, path) for path in paths)])
 
 
 def _sampling(settings: RolloutConfig, temperature: float) -> RolloutConfig:

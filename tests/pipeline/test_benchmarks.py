@@ -294,6 +294,50 @@ def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
+@mutation(
+    "a measurement at a precision attempts all items", "tasks/benchmark.py",
+    "if asked.precision is not None:", "if False:",
+)  # fmt: skip
+def test_a_measurement_ends_at_its_precision_and_goes_on_within_a_round(
+    api: None, server: Server, tmp_path: Path
+) -> None:
+    """All right: 30 of 60 items do. Half right: all 60, in two rounds, the second broken off."""
+    from genenv_core.errors import EngineError
+
+    many = tmp_path / "bamboogle"
+    many.mkdir()
+    rows = "".join(f"What is number {place}?,n{place}\n" for place in range(60))
+    (many / "test.csv").write_text(f"Question,Answer\n{rows}")
+    known = "execution.benchmark={retries: 0, concurrency: 1}"
+    precise = (known, "benchmark.precision=0.05")
+    half_known, lost = False, threading.Event()
+
+    def answers(body: JsonObject) -> web.Response:
+        if half_known and not lost.is_set() and len(server.bodies) > 40:
+            return web.json_response({"error": {"message": "busy"}}, status=503)
+        number = int(body["messages"][-1]["content"].partition("number ")[2].partition("?")[0])
+        wrong = half_known and number % 2
+        return said(f"Final answer: {'no idea' if wrong else f'n{number}'}")
+
+    server.always = answers
+    given = {"model": server.url, "model_name": "big"}
+    facts = measured(config_of(tmp_path / "r", many, *precise, **given)).facts
+    assert (facts["items"], facts["not_run"]) == (30, {"questions": 30})
+    assert facts["metrics"]["exact_match"] == 1.0 and len(server.bodies) == 30
+    half_known, server.bodies = True, []
+    config = config_of(tmp_path / "r", many, *precise, "seed=1", **given)
+    with pytest.raises(EngineError, match=r"in a row failed.*503"):
+        measured(config)
+    lost.set()
+    facts = measured(config).facts
+    assert (facts["items"], facts["not_run"]) == (60, {})
+    assert facts["metrics"]["exact_match"] == 0.5
+    found = sql(config, "SELECT count(*), count(DISTINCT item) FROM benchmark_items")
+    assert found.row(0) == (60, 60)
+    asked = [body["messages"][-1]["content"] for body in server.bodies if body["messages"]]
+    assert len(set(asked)) == 60 and len(asked) < 120
+
+
 def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
     server: Server, data: Path, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ def _limits(config: RunConfig) -> JsonObject:
         "items": config.benchmark.items,
         "categories": ", ".join(config.benchmark.categories) or None,
         "drawn": config.benchmark.draw,
+        "precision": config.benchmark.precision,
     }
 
 

@@ -34,10 +34,12 @@ def items_of(
 ) -> pl.DataFrame:
     """Return rows of `tasks` for the items that are asked for, in the official order.
 
+    With `asked.precision` they are in the order in which they are to be attempted, a random one.
+
     Args:
         domain: the benchmark.
         asked: which categories; how many items of each, or of all together.
-        seed: draws the items where `asked.draw` says how many.
+        seed: draws the items where `asked.draw` says how many, and their order.
         scope: of the ids of the tasks.
     """
     counts = Counter[str]()
@@ -47,9 +49,10 @@ def items_of(
         wanted = not asked.categories or draft.family in asked.categories
         if wanted and (asked.items is None or counts[draft.family] <= asked.items):
             chosen.append(draft)
-    if asked.draw is not None and asked.draw < len(chosen):
-        places = Random(seed).sample(range(len(chosen)), asked.draw)
-        chosen = [chosen[place] for place in sorted(places)]
+    if asked.draw is not None or asked.precision is not None:
+        most = len(chosen) if asked.draw is None else min(asked.draw, len(chosen))
+        places = Random(seed).sample(range(len(chosen)), most)
+        chosen = [chosen[at] for at in (places if asked.precision else sorted(places))]
     return data_tasks({TaskSource.BENCHMARK: chosen}, scope)
 
 
@@ -114,16 +117,23 @@ def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
     return results.of_keys()[0]
 
 
+def headline_of(domain: BenchmarkDomain[Any], result: Result) -> Metric:
+    """Return the headline of a result, without a value where it has no scored item."""
+    name = domain.benchmark.headline
+    found = [one for one in result.metrics if one.name == name]
+    return found[0] if found else Metric(name, 0, None, None, None)
+
+
 def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
     """Return `benchmark_metrics`, with a row of the headline also where it has no scored item."""
-    headline, metrics = domain.benchmark.headline, list(result.metrics)
-    if headline not in [one.name for one in metrics]:
-        metrics.append(Metric(headline, 0, None, None, None))
+    headline, metrics = headline_of(domain, result), list(result.metrics)
+    if headline not in metrics:
+        metrics.append(headline)
     rows = [
         {
             "benchmark": domain.name,
             "metric": one.name,
-            "headline": one.name == headline,
+            "headline": one.name == headline.name,
             "items": one.items,
             "not_run": sum(result.not_run.values()),
             "value": one.value,

@@ -48,6 +48,9 @@ class BenchmarkConfig(Section):
     draw: int | None = Field(default=None, ge=1, le=1_000_000)
     """Only so many items of all categories together, drawn at random by the seed; None: all. Equal
     seeds draw equal items for every model."""
+    precision: float | None = Field(default=None, ge=0.005, le=0.5)
+    """Items in random order, by the seed, until the 95 % interval of the headline is at most twice
+    as wide as this, as a share of all points: 0.05 is about +-5 of 100; None: all items."""
 
     @property
     def given(self) -> bool:
@@ -67,6 +70,11 @@ class BenchmarkConfig(Section):
             raise ValueError(
                 "benchmark.items takes the first items of each category and benchmark.draw some at "
                 "random: remove one of them"
+            )
+        if self.items is not None and self.precision is not None:
+            raise ValueError(
+                "benchmark.items takes the first items of each category and benchmark.precision "
+                "items at random: give benchmark.draw as the most in place of benchmark.items"
             )
         check_endpoint("benchmark", self.url, self.model_name, self.request)
         return self

@@ -51,7 +51,7 @@ CONFIG = resolve("tiny")
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
 
-READ = ("temperature", "items", "categories", "draw", "attempt_seconds")
+READ = ("temperature", "items", "categories", "draw", "precision", "attempt_seconds")
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
 
 NEVER = {"run_id", "root"}
@@ -117,6 +117,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "benchmark.items": [8],
         "benchmark.categories": [("lv1 calls",)],
         "benchmark.draw": [8],
+        "benchmark.precision": [0.1],
         "execution.keep_checkpoints": [2],
         "benchmark.attempt_seconds": [8.0],
         "measure.benchmarks": [("bfcl",)],

@@ -115,8 +115,9 @@ def drawn(domain: BamboogleDomain, seed: int, count: int) -> list[str]:
 
 
 @mutation(
-    "items are drawn in any order", ITEMS, "for place in sorted(places)", "for place in places"
-)
+    "items are drawn in any order", ITEMS,
+    "(places if asked.precision else sorted(places))", "places",
+)  # fmt: skip
 @mutation("every seed draws the same items", ITEMS, "Random(seed).sample(", "Random(0).sample(")
 def test_items_are_drawn_by_the_seed_in_the_official_order(domain: BamboogleDomain) -> None:
     found = [drawn(domain, seed, 2) for seed in range(20)]
@@ -143,6 +144,30 @@ def test_only_the_categories_that_are_asked_for(domain: BamboogleDomain) -> None
 def test_the_first_items_and_drawn_ones_are_two_choices() -> None:
     with pytest.raises(ValueError, match=r"benchmark\.items .* benchmark\.draw"):
         BenchmarkConfig(items=3, draw=3)
+    with pytest.raises(ValueError, match=r"benchmark\.items .* benchmark\.precision"):
+        BenchmarkConfig(items=3, precision=0.1)
+
+
+@mutation(
+    "with a precision the first items come first", ITEMS,
+    "(places if asked.precision else sorted(places))", "sorted(places)",
+)  # fmt: skip
+@mutation(
+    "a precision attempts more items than are to be drawn", ITEMS,
+    "most = len(chosen) if asked.draw is None else min(asked.draw, len(chosen))",
+    "most = len(chosen)",
+)  # fmt: skip
+def test_with_a_precision_items_come_in_random_order(domain: BamboogleDomain) -> None:
+    def order(seed: int, draw: int | None = None) -> list[str]:
+        asked = BenchmarkConfig(precision=0.1, draw=draw)
+        return [
+            json.loads(spec)["item"] for spec in items_of(domain, asked, seed, "s" * 64)["spec"]
+        ]
+
+    found = [order(seed) for seed in range(20)]
+    assert all(sorted(items) == ["0", "1", "2", "3"] for items in found)
+    assert {items[0] for items in found} == {"0", "1", "2", "3"}
+    assert order(3, draw=2) == order(3)[:2]
 
 
 @mutation(
