@@ -47,6 +47,23 @@ class Shares:
             found[min(found, key=found.__getitem__)] += 1
         return found
 
+    def within(self, count: int, there: Mapping[str, int]) -> dict[str, int]:
+        """Return how many of `count` each domain gets, none more than is `there` of it.
+
+        What a domain lacks is divided among the others by their weights, again and again, until all
+        `count` are given out or nothing is left.
+        """
+        found = dict.fromkeys(self.names, 0)
+        left = min(count, sum(there.get(name, 0) for name in found))
+        while left:
+            open_ = [name for name in found if there.get(name, 0) > found[name]]
+            weights = {name: self.weights.get(name, 1.0) for name in open_}
+            for name, share in Shares(weights).split(left).items():
+                taken = min(share, there[name] - found[name])
+                found[name] += taken
+                left -= taken
+        return found
+
     def mixed(self, count: int, least: int = 1) -> list[str]:
         """Return the domain of each of `count` places, so that every beginning has the shares."""
         split = self.split(count, least)

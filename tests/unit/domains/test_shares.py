@@ -72,3 +72,37 @@ def test_one_domain_has_all_and_no_name() -> None:
     assert (
         Shares().domain_of("desk/k3") == "" and Shares({"desk": 1.0}).domain_of("desk/k3") == "desk"
     )
+
+
+@mutation(
+    "what a domain lacks stays empty", SHARES,
+    "        while left:\n", "        for _ in range(left > 0):\n",
+)  # fmt: skip
+@mutation(
+    "what a domain lacks goes to the first one", SHARES,
+    "weights = {name: self.weights.get(name, 1.0) for name in open_}",
+    "weights = {name: 1.0 for name in open_[:1]}",
+)  # fmt: skip
+def test_what_a_domain_lacks_the_others_get_by_their_weights() -> None:
+    shares = Shares({"a": 2, "b": 1, "c": 1})
+    assert shares.within(8, {"a": 9, "b": 9, "c": 9}) == {"a": 4, "b": 2, "c": 2}
+    # c lacks both of its two: of those a gets 2 * 2/3, rounded to 1, and b the other.
+    assert shares.within(8, {"a": 9, "b": 9}) == {"a": 5, "b": 3, "c": 0}
+    assert shares.within(8, {"a": 1, "b": 2, "c": 9}) == {"a": 1, "b": 2, "c": 5}
+    assert shares.within(8, {"a": 1, "c": 3}) == {"a": 1, "b": 0, "c": 3}
+    assert shares.within(0, {"a": 1}) == {"a": 0, "b": 0, "c": 0}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.floats(0.01, 100), min_size=1),
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 30)),
+    st.integers(0, 60),
+)
+def test_none_gets_more_than_there_is_and_no_place_stays_empty(
+    weights: dict[str, float], there: dict[str, int], count: int
+) -> None:
+    found = Shares(weights).within(count, there)
+    assert all(0 <= found[name] <= there.get(name, 0) for name in weights)
+    assert sum(found.values()) == min(count, sum(there.get(name, 0) for name in weights))
+    if all(there.get(name, 0) >= count for name in weights):
+        assert found == Shares(weights).split(count)
