@@ -140,7 +140,7 @@ class JudgedComparison:
         domains = len({verdict.domain for verdict in self.by_domain})
         arms = len({verdict.other for verdict in self.by_domain})
         others = f"{arms} other arms" if arms > 1 else "one other arm"
-        return f"{count} comparisons, {others} in {domains} domains, are one family for Holm"
+        return f"{count} comparisons ({others} in {domains} domains) are one family for Holm"
 
 
 def too_few(comparison: Comparison) -> str:

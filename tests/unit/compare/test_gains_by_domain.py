@@ -65,7 +65,7 @@ def test_each_domain_is_compared_in_one_family_a_measure() -> None:
     assert found[0].difference.decision is Decision.BETTER
     assert found[0].words.startswith("genenv > random in a: +")
     assert found[2].difference.decision is Decision.TIE
-    assert judged.family == "4 comparisons, 2 other arms in 2 domains, are one family for Holm"
+    assert judged.family == "4 comparisons (2 other arms in 2 domains) are one family for Holm"
     assert len(judged.by_domain) == 4 * len(Measure)
     assert judged.verdicts == judge(comparison(list(ARMS), range(10)), simulated(ARMS, 10)).verdicts
 
@@ -88,7 +88,7 @@ def test_page_and_values_have_them_and_those_of_one_domain_do_not() -> None:
     values: dict[str, Any] = json.loads(json.dumps(as_values(made)))
     assert values["by_domain"]["family"] == 4
     shown = re.sub(r"<[^>]*>|\s+", " ", render(made, now=NOW, version="0"))
-    assert "the 4 comparisons, 2 other arms in 2 domains, are one family for Holm's" in shown
+    assert "the 4 comparisons (2 other arms in 2 domains) are one family for Holm's" in shown
     for one in values["by_domain"]["verdicts"]:
         assert one["domain"] in ("a", "b")
         assert f"{one['p']:.3f}" in shown and f"{one['p_holm']:.3f}" in shown
