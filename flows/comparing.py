@@ -263,7 +263,8 @@ def verdicts(made: PlayedComparison) -> str:
     """Return what a comparison decides as markdown."""
     parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
     for measure in made.judged.measures:
-        lines = "\n".join(f"- {verdict.words}" for verdict in made.judged.of(measure))
+        found = (*made.judged.of(measure), *made.judged.of_domains(measure))
+        lines = "\n".join(f"- {verdict.words}" for verdict in found)
         parts.append(f"Gain in {MEASURES[measure]} on the test tasks, points of 100:\n\n{lines}")
     if made.failures:
         lines = "\n".join(f"- {arm}, seed {seed}: {why}" for arm, seed, why in made.failures)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prefect import flow
 
-from flows.state import EpochRefs, EpochState
+from flows.state import EpochRefs, EpochState, shared_draw
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import set_of
@@ -82,6 +82,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         train=arm.trains_agent,
         agent_initial=state.agent_initial if config.grpo.kl_reference == "bootstrap" else None,
         bootstrap=data if config.grpo.attribution else None,
+        domains=shared_draw(config, [data, *(past.tasks for past in replayed)]),
     )
     env_update = RwrUpdateInputs(
         env=env,

@@ -8,8 +8,11 @@ from typing import Any
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, WARM
+from genenv_core.domains.protocol import shares_of
+from genenv_core.domains.registry import SEVERAL, get_domain
 from genenv_core.record import Record
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from tasks.grpo_update import SharedDraw
 
 
 class EpochRefs(Record):
@@ -152,3 +155,11 @@ def _window(config: RunConfig) -> int:
         config.rwr.window_epochs - 1,
         1,
     )
+
+
+def shared_draw(config: RunConfig, tasks: Sequence[ArtifactRef]) -> SharedDraw | None:
+    """Return how several domains share old groups, whose tasks these are; None for one domain."""
+    if config.domain.name != SEVERAL:
+        return None
+    weights = shares_of(get_domain(config.domain.name, config.domain.options)).weights
+    return SharedDraw(list(weights), list(weights.values()), list(tasks))

@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.mixture import step_count
-from genenv_core.epoch.agent_update import agent_rows
+from genenv_core.domains.shares import Shares
+from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
@@ -44,11 +45,21 @@ STAGE = Stage(
 
 
 @dataclass(frozen=True, slots=True)
+class SharedDraw:
+    """Several domains with their weights, and where the tasks of earlier epochs stand."""
+
+    names: Sequence[str]
+    weights: Sequence[float]
+    tasks: Sequence[ArtifactRef]
+
+
+@dataclass(frozen=True, slots=True)
 class GrpoUpdateInputs:
     """The agent, whether to train it, and the rows of this epoch and of earlier ones.
 
     `agent_initial` is the first agent where the KL is to it. `bootstrap` has the validation tasks
-    that the influence of groups is measured with; None where it is not measured.
+    that the influence of groups is measured with; None where it is not measured. `domains` share
+    the groups of earlier epochs; None in a run of one domain.
     """
 
     agent: CheckpointRef
@@ -59,6 +70,7 @@ class GrpoUpdateInputs:
     train: bool
     agent_initial: CheckpointRef | None = None
     bootstrap: ArtifactRef | None = None
+    domains: SharedDraw | None = None
 
 
 def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
@@ -102,7 +114,17 @@ def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
         mixture=context.config.mixture,
         grpo=context.config.grpo,
         seed=context.seed_for("mixture"),
+        domains=_domains(context, inputs.domains),
     )
+
+
+def _domains(
+    context: StageContext[GrpoUpdateInputs], shared: SharedDraw | None
+) -> DomainsOfTasks | None:
+    if shared is None:
+        return None
+    shares = Shares(dict(zip(shared.names, shared.weights, strict=True)))
+    return DomainsOfTasks(shares, context.frame(shared.tasks, "tasks"))
 
 
 grpo_update = StageTask(STAGE, GrpoUpdateInputs, compute)

@@ -31,6 +31,7 @@ from genenv_core.config.requests_beside import (
 )
 from genenv_core.config.run_options import RunOptions
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.several import one_or_the_other
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, NotFound
 from genenv_core.storage.records.labels import Change, change_of
@@ -58,6 +59,7 @@ def work_of(request: RunRequest | ShortRequest) -> Work:
 def configuration(request: RunRequest | ShortRequest) -> RunConfig:
     """Return the resolved configuration, with a run id; raises ConfigError with the path."""
     changes = overrides(request)
+    one_or_the_other(changes, "request")
     if isinstance(request, ShortRequest):
         values = with_overrides(
             preset_values(request.preset.value), request.changes, "request.changes"

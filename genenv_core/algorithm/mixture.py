@@ -9,16 +9,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from genenv_core.algorithm.selection import TOLERANCE
+from genenv_core.domains.shares import Shares
 from schemas.enums import MixtureShare
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group of D_train that an update may draw."""
+    """One group of D_train that an update may draw; `domain` is '' in a run of one domain."""
 
     group_id: str
     source: MixtureShare
     policy_version: int
+    domain: str = ""
 
 
 def base_attempts(new_tasks: int, *, new_share: float, base_share: float) -> int:
@@ -42,6 +44,7 @@ def draw(
     shares: Mapping[MixtureShare, float],
     max_groups: int,
     seed: int,
+    domains: Shares | None = None,
 ) -> list[Group]:
     """Return the groups of one update, without repetition, in a seeded order.
 
@@ -49,6 +52,9 @@ def draw(
     groups fill their share. A source contributes at most round(share x N); where rounding would
     exceed N in total, history gives way first. Missing base and history groups are not replaced by
     others, so the shares are upper bounds and no new trace is dropped to keep a ratio.
+
+    History groups are drawn for each of several `domains` by its share of them, so that old groups
+    of one do not crowd out those of another; where one has too few, the others fill its places.
     """
     by_source: dict[MixtureShare, list[Group]] = {source: [] for source in MixtureShare}
     for group in groups:
@@ -60,9 +66,24 @@ def draw(
         offered = sorted(by_source[source], key=lambda group: group.group_id)
         quota = min(room, _half_up(shares[source] * target))
         room -= quota
-        chosen = rng.choice(len(offered), size=min(len(offered), quota), replace=False)
-        drawn += [offered[index] for index in sorted(chosen.tolist())]
+        if source is MixtureShare.HISTORY and domains is not None:
+            drawn += _by_domain(offered, quota, domains, rng)
+        else:
+            drawn += _some(offered, quota, rng)
     return [drawn[index] for index in rng.permutation(len(drawn)).tolist()]
+
+
+def _by_domain(
+    offered: Sequence[Group], quota: int, domains: Shares, rng: np.random.Generator
+) -> list[Group]:
+    own = {name: [one for one in offered if one.domain == name] for name in domains.names}
+    split = domains.within(quota, {name: len(groups) for name, groups in own.items()})
+    return [one for name, groups in own.items() for one in _some(groups, split[name], rng)]
+
+
+def _some(offered: Sequence[Group], quota: int, rng: np.random.Generator) -> list[Group]:
+    chosen = rng.choice(len(offered), size=min(len(offered), quota), replace=False)
+    return [offered[index] for index in sorted(chosen.tolist())]
 
 
 def _half_up(value: float) -> int:

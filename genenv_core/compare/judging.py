@@ -3,12 +3,16 @@
 A pair's budget on a seed is the lesser of what the two spent in all, so that a third arm, cheap or
 dear, changes nothing about it. Seeds are the unit. `genenv_core.algorithm.paired` gives the
 interval, the exact test and Holm's adjustment over the pairs.
+
+In runs of several domains, the gains on the test tasks of each domain are compared in the same way.
+In a measure, the pairs of all domains are one more family for Holm's adjustment: a domain that is
+better by luck is as rare as with one domain, and the verdicts on all tasks stay what they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from genenv_core.algorithm.paired import (
     CLAIM,
@@ -38,16 +42,18 @@ class Reading:
     spent: dict[Budget, int]
     gains: dict[Measure, float]
     values: dict[Measure, float]
+    by_domain: dict[str, dict[Measure, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class ArmVerdict:
-    """The first arm against another one, in one measure."""
+    """The first arm against another one, in one measure; of all test tasks, or of one domain's."""
 
     first: str
     other: str
     measure: Measure
     difference: Difference
+    domain: str = ""
 
     @property
     def words(self) -> str:
@@ -55,7 +61,8 @@ class ArmVerdict:
         found = self.difference
         sign = SIGNS.get(found.decision, "vs")
         points = f"{100 * found.mean:+.1f} points [{100 * found.low:.1f}, {100 * found.high:.1f}]"
-        return f"{self.first} {sign} {self.other}: {points}, {self.note}"
+        where = f" in {self.domain}" if self.domain else ""
+        return f"{self.first} {sign} {self.other}{where}: {points}, {self.note}"
 
     @property
     def note(self) -> str:
@@ -104,6 +111,7 @@ class JudgedComparison:
 
     `seeds` are those that every arm has finished, `ends` their runs at the end, seed by seed,
     `pairs` what each verdict compares, by the other arm's name. The deciding measure comes first.
+    `by_domain` are verdicts on the test tasks of single domains, [] unless all runs have several.
     """
 
     measure: Measure
@@ -113,10 +121,26 @@ class JudgedComparison:
     pairs: dict[str, list[Pair]]
     verdicts: list[ArmVerdict]
     self_checks: list[SelfCheck]
+    by_domain: list[ArmVerdict] = field(default_factory=list[ArmVerdict])
 
     def of(self, measure: Measure) -> list[ArmVerdict]:
         """Return the verdicts in one measure."""
         return [verdict for verdict in self.verdicts if verdict.measure is measure]
+
+    def of_domains(self, measure: Measure) -> list[ArmVerdict]:
+        """Return the verdicts on single domains in one measure: one family of comparisons."""
+        return [verdict for verdict in self.by_domain if verdict.measure is measure]
+
+    @property
+    def family(self) -> str:
+        """Return in words how many comparisons of single domains a measure has; '' without any."""
+        if not self.by_domain:
+            return ""
+        count = len(self.of_domains(self.by_domain[0].measure))
+        domains = len({verdict.domain for verdict in self.by_domain})
+        arms = len({verdict.other for verdict in self.by_domain})
+        others = f"{arms} other arms" if arms > 1 else "one other arm"
+        return f"{count} comparisons ({others} in {domains} domains) are one family for Holm"
 
 
 def too_few(comparison: Comparison) -> str:
@@ -164,7 +188,14 @@ def judge(comparison: Comparison, results: Sequence[Played]) -> JudgedComparison
     verdicts = _verdicts(first, pairs, measures) if len(seeds) > 1 else []
     checks = [_self_check(arm, ends, measure) for arm in comparison.arms]
     return JudgedComparison(
-        measure, measures, seeds, ends, pairs, verdicts, [check for check in checks if check]
+        measure=measure,
+        measures=measures,
+        seeds=seeds,
+        ends=ends,
+        pairs=pairs,
+        verdicts=verdicts,
+        self_checks=[check for check in checks if check],
+        by_domain=_domain_verdicts(first, pairs, measures) if len(seeds) > 1 else [],
     )
 
 
@@ -184,6 +215,7 @@ def _reading(run: Played, point: Point) -> Reading:
         spent=point.spent,
         gains=point.gains,
         values=point.values,
+        by_domain=point.by_domain,
     )
 
 
@@ -199,6 +231,31 @@ def _verdicts(
             }
         )
         found += [ArmVerdict(first, arm, measure, gap) for arm, gap in differences.items()]
+    return found
+
+
+def _domain_verdicts(
+    first: str, pairs: Mapping[str, Sequence[Pair]], measures: Sequence[Measure]
+) -> list[ArmVerdict]:
+    """Return the verdicts on each domain that all runs have; [] for fewer than two domains."""
+    readings = [one for read in pairs.values() for pair in read for one in pair]
+    domains = [
+        name
+        for name in readings[0].by_domain
+        if all(set(measures) <= one.by_domain.get(name, {}).keys() for one in readings)
+    ]
+    found: list[ArmVerdict] = []
+    for measure in measures if len(domains) > 1 else ():
+        gaps = {
+            (arm, name): [
+                own.by_domain[name][measure] - other.by_domain[name][measure] for own, other in read
+            ]
+            for name in domains
+            for arm, read in pairs.items()
+        }
+        named = {f"{arm} in {name}": values for (arm, name), values in gaps.items()}
+        for (arm, name), gap in zip(gaps, compare(named).values(), strict=True):
+            found.append(ArmVerdict(first, arm, measure, gap, name))
     return found
 
 

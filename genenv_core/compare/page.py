@@ -13,8 +13,15 @@ from genenv_core.addresses import at_root
 from genenv_core.algorithm.paired import LEVEL
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import BUDGETS, WORDS, draw
-from genenv_core.compare.judging import SIGNS, JudgedComparison, Pair, Reading
-from genenv_core.compare.results import EPOCHS, GAINS, Played, statement
+from genenv_core.compare.judging import SIGNS, ArmVerdict, JudgedComparison, Pair, Reading
+from genenv_core.compare.results import (
+    EPOCHS,
+    GAINS,
+    GAINS_BY_DOMAIN,
+    Played,
+    plays_several,
+    statement,
+)
 from genenv_core.config.comparison import Budget, Comparison, PlannedRun, comparison_name, does
 from genenv_core.report.charts import GLYPHS, SERIES
 from genenv_core.report.page import templates
@@ -68,20 +75,36 @@ def as_values(made: PlayedComparison) -> dict[str, Any]:
         "comparison": made.comparison.model_dump(mode="json"),
         "measure": judged.measure,
         "seeds": judged.seeds,
-        "verdicts": [
-            {"first": v.first, "other": v.other, "measure": v.measure, "words": v.words}
-            | asdict(v.difference)
-            for v in judged.verdicts
-        ],
+        "verdicts": [_verdict(one) for one in judged.verdicts],
         "self_checks": [asdict(check) | {"holds": check.holds} for check in judged.self_checks],
-        "runs": [asdict(reading) for reading in judged.ends],
+        "runs": [_read(reading) for reading in judged.ends],
         "pairs": {
-            arm: [[asdict(own), asdict(other)] for own, other in read]
+            arm: [[_read(own), _read(other)] for own, other in read]
             for arm, read in judged.pairs.items()
         },
         "failures": [
             {"arm": arm, "seed": seed, "reason": reason} for arm, seed, reason in made.failures
         ],
+        **({"by_domain": _by_domain(judged)} if judged.by_domain else {}),
+    }
+
+
+def _verdict(one: ArmVerdict) -> dict[str, Any]:
+    named = {"domain": one.domain} if one.domain else {}
+    about = {"first": one.first, "other": one.other, "measure": one.measure, "words": one.words}
+    return about | named | asdict(one.difference)
+
+
+def _read(reading: Reading) -> dict[str, Any]:
+    """Return a reading; gains by domain only in a run of several."""
+    return {k: v for k, v in asdict(reading).items() if k != "by_domain" or v}
+
+
+def _by_domain(judged: JudgedComparison) -> dict[str, Any]:
+    """Return the verdicts on single domains, and how many a family of Holm's adjustment has."""
+    return {
+        "family": len(judged.of_domains(judged.measure)),
+        "verdicts": [_verdict(one) for one in judged.by_domain],
     }
 
 
@@ -112,12 +135,17 @@ def render(made: PlayedComparison, *, now: datetime, version: str) -> str:
             (chart, Markup(chart.svg))
             for chart in draw(comparison, judged, made.results, alpha=alpha)
         ],
-        statements=[statement(sql, made.runs) for sql in (GAINS, EPOCHS)],
+        statements=[statement(sql, made.runs) for sql in _statements(made)],
         settings=comparison.model_dump(mode="json", exclude_none=True),
         at_root=at_root(made.root),
         now=now,
         version=version,
     )
+
+
+def _statements(made: PlayedComparison) -> list[str]:
+    several = any(map(plays_several, made.runs))
+    return [GAINS, *([GAINS_BY_DOMAIN] if several else []), EPOCHS]
 
 
 def spending(pairs: Mapping[str, Sequence[Pair]]) -> list[Spending]:

@@ -20,6 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
+from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
 
 
 class Preset(StrEnum):
@@ -213,7 +214,19 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_FIELDS = _form(RunConfig)
+def _with_several(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the form with the list `domains` behind section `domain`."""
+    # Empty like None elsewhere: of a list or nothing, errors would not name the entry alone.
+    listed = Field(default=[], description=LISTED, json_schema_extra=optional)
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        found[name] = field
+        if name == "domain":
+            found[DOMAINS] = (list[DomainEntry], listed)
+    return found
+
+
+_FIELDS = _with_several(_form(RunConfig))
 _Form: type[_Head] = create_model("_Form", __base__=_Head, **_FIELDS)
 
 
@@ -260,6 +273,10 @@ def _given(model: BaseModel, leave: frozenset[str] = frozenset()) -> dict[str, A
         value = getattr(model, name)
         if name in leave or value is None or value is known.default:  # a switch as it was
             continue
+        if name == DOMAINS:
+            value = [entry.given for entry in cast("list[DomainEntry]", value)]
+            if not value:
+                continue
         if isinstance(value, BaseModel):
             value = _given(value)
             if not value:

@@ -8,11 +8,73 @@ that domain alone. The domain itself checks its parts when it is made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+from pydantic import ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+
+from genenv_core.config.sections.section import Section
 from genenv_core.errors import ConfigError
 
 DOMAINS = "domains"
+
+LABEL = "^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"
+"""What a domain may be called in a run of several."""
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    """Remove a default, so that a form sends only what a person filled in."""
+    schema.pop("default", None)
+
+
+class DomainEntry(Section):
+    """One of the domains of a run, as forms and editors offer it.
+
+    The domain `several` reads the entry itself, and has the same fields and bounds.
+    """
+
+    model_config = ConfigDict(populate_by_name=False)
+
+    name: str = Field(min_length=1, max_length=1000)
+    """Its name, as in `domain.name`."""
+    label: str | SkipJsonSchema[None] = Field(
+        default=None, alias="as", pattern=LABEL, json_schema_extra=_without_default
+    )
+    """What it is called in the run; empty: as the domain calls itself."""
+    # A whole number stays one: another spelling of a configuration is another run.
+    weight: Annotated[int | float, WithJsonSchema({"type": "number", "exclusiveMinimum": 0})] = (
+        Field(default=1, gt=0, json_schema_extra=_without_default)
+    )
+    """Its share of the run, against the weights of the others; empty: 1."""
+    options: dict[str, Any] | SkipJsonSchema[None] = Field(
+        default=None, json_schema_extra=_without_default
+    )
+    """Options of the domain itself."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return what a person filled in, as configuration files spell it."""
+        return self.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
+
+
+LISTED = (
+    "Several domains instead of section domain, each with a share of the run by its weight. A list "
+    "of one is that domain."
+)
+"""What the list is, in forms and in the schema."""
+
+
+def with_the_list(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of configurations with the list `domains` beside section `domain`."""
+    entries = TypeAdapter(list[DomainEntry]).json_schema(ref_template="#/$defs/{model}")
+    fields: dict[str, Any] = {}
+    for name, field in schema["properties"].items():
+        fields[name] = field
+        if name == "domain":
+            own = {"title": "Domains", "description": LISTED, "minItems": 1}
+            fields[DOMAINS] = {k: v for k, v in entries.items() if k != "$defs"} | own
+    return schema | {"properties": fields, "$defs": schema["$defs"] | entries["$defs"]}
+
 
 _ALONE = {"name", "options", "weight"}
 """What an entry may say and still be the short form; a weight against nothing says nothing."""

@@ -6,11 +6,12 @@ It never sees token ids, models or storage. After `Domain` come the protocols th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from genenv_core.domains.shares import Shares
 from genenv_core.types import (
     Context,
     Grammar,
@@ -216,6 +217,17 @@ class KnowsSolution(Protocol):
         ...
 
 
+def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
+    """Return what the agent says in a right attempt, turn by turn; [] where nobody knows one.
+
+    One of several domains may know it where another does not.
+    """
+    domain, draft = own_task(domain, draft)
+    if isinstance(domain, KnowsSolution):
+        return [turn.says for turn in domain.solution(draft)]
+    return list(domain.answer_turns(draft)) if isinstance(domain, WritesAnswers) else []
+
+
 @runtime_checkable
 class NamesLeaks(Protocol):
     """A domain that says itself what would give the answer of a task away.
@@ -289,55 +301,6 @@ class SimulatedTools(Protocol):
         None when the transcript calls for no answer, which ends the episode.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """How much of a run each of its domains gets: weights by name, none in a run of one domain.
-
-    The family of a task begins with the name of its domain, as in `desk/k3`.
-    """
-
-    weights: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the domains in order; a run of one domain has ''."""
-        return tuple(self.weights) or ("",)
-
-    def domain_of(self, family: str | None) -> str:
-        """Return the name of the domain of a family; '' in a run of one domain."""
-        return (family or "").partition("/")[0] if self.weights else ""
-
-    def split(self, count: int, least: int = 1) -> dict[str, int]:
-        """Return how many of `count` each domain gets; the largest remainders are rounded up.
-
-        A domain gets at least `least` while there are as many for each; those with the most give
-        them away.
-        """
-        weights = self.weights or {"": 1.0}
-        total = sum(weights.values())
-        exact = {name: count * weight / total for name, weight in weights.items()}
-        found = {name: int(share) for name, share in exact.items()}
-        order = sorted(weights, key=lambda name: found[name] - exact[name])
-        for name in order[: count - sum(found.values())]:
-            found[name] += 1
-        least = min(least, count // len(found))
-        while min(found.values()) < least:
-            found[max(found, key=found.__getitem__)] -= 1
-            found[min(found, key=found.__getitem__)] += 1
-        return found
-
-    def mixed(self, count: int, least: int = 1) -> list[str]:
-        """Return the domain of each of `count` places, so that every beginning has the shares."""
-        split = self.split(count, least)
-        taken = dict.fromkeys(split, 0)
-        places: list[str] = []
-        for place in range(1, count + 1):
-            behind = {name: split[name] * place / count - taken[name] for name in split}
-            places.append(max(behind, key=behind.__getitem__))
-            taken[places[-1]] += 1
-        return places
 
 
 @dataclass(frozen=True, slots=True)

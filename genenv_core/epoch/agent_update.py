@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.mixture import Group, admissible, draw
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
+from genenv_core.domains.shares import Shares
 from genenv_core.epoch.rows import UpdateRows, frame
 from genenv_core.types import FinishReason, Policy
 from schemas.enums import MixtureShare
+
+
+@dataclass(frozen=True, slots=True)
+class DomainsOfTasks:
+    """The shares of several domains, and the tasks of the stored groups: `task_id`, `family`."""
+
+    shares: Shares
+    tasks: pl.DataFrame
 
 
 def agent_rows(
@@ -23,18 +34,20 @@ def agent_rows(
     mixture: MixtureConfig,
     grpo: GrpoConfig,
     seed: int,
+    domains: DomainsOfTasks | None = None,
 ) -> UpdateRows:
     """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
 
     `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
     `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.
+    `domains` are those of a run of several, which share the stored groups.
     """
     current, max_age = policy_version, mixture.max_policy_age
     young = [admissible(v, current=current, max_age=max_age) for v in stored["policy_version"]]
     history = stored.filter(pl.Series(young, dtype=pl.Boolean)).with_columns(
         source=pl.lit(MixtureShare.HISTORY.value)
     )
-    rows = _drawn(pl.concat([new, history]), mixture, grpo, seed)
+    rows = _drawn(pl.concat([new, history]), mixture, grpo, seed, domains)
     ends = traces.select("trace_id", truncated=pl.col("finish_reason") == FinishReason.LENGTH.value)
     attempts = tokens.join(ends, on="trace_id", maintain_order="left")
     training = rows.join(attempts, on="trace_id", maintain_order="left").select(
@@ -49,10 +62,20 @@ def agent_rows(
     return UpdateRows(training, _samples(rows, epoch, scale=grpo.scale_rewards == "group"))
 
 
-def _drawn(rows: pl.DataFrame, mixture: MixtureConfig, grpo: GrpoConfig, seed: int) -> pl.DataFrame:
+def _drawn(
+    rows: pl.DataFrame,
+    mixture: MixtureConfig,
+    grpo: GrpoConfig,
+    seed: int,
+    domains: DomainsOfTasks | None,
+) -> pl.DataFrame:
+    of_task = dict(domains.tasks.select("task_id", "family").iter_rows()) if domains else {}
+    shares = domains.shares if domains else Shares()
     groups = [
-        Group(group, MixtureShare(source), version)
-        for group, source, version in rows.select("group_id", "source", "policy_version")
+        Group(group, MixtureShare(source), version, shares.domain_of(of_task.get(task)))
+        for group, source, version, task in rows.select(
+            "group_id", "source", "policy_version", "task_id"
+        )
         .unique(maintain_order=True)
         .iter_rows()
     ]
@@ -66,6 +89,7 @@ def _drawn(rows: pl.DataFrame, mixture: MixtureConfig, grpo: GrpoConfig, seed: i
         },
         max_groups=grpo.max_groups,
         seed=seed,
+        domains=domains.shares if domains else None,
     )
     order = pl.Series("group_id", [group.group_id for group in drawn], dtype=pl.String).to_frame()
     return order.join(rows, on="group_id", maintain_order="left_right")

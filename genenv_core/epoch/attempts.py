@@ -11,7 +11,7 @@ import polars as pl
 from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
-from genenv_core.domains.protocol import Shares
+from genenv_core.domains.shares import Shares
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
 from genenv_core.epoch.windows import Window
 from genenv_core.epoch.writing.choosing import attempted_tasks

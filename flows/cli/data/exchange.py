@@ -67,6 +67,10 @@ def export(
     family: Annotated[
         list[str] | None, typer.Option(help="tasks: only those of this family; may be repeated.")
     ] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(help="tasks: of several domains only those of this one; may be repeated."),
+    ] = None,
     sound: Annotated[
         bool,
         typer.Option("--sound", help="tasks: only those whose certificate is sound."),
@@ -91,9 +95,15 @@ def export(
                 f"{option} does nothing for --format {format_}, which has the tasks that pi_env "
                 "wrote: leave it out"
             )
-        _export_tasks(run, format_, output, _selected(epochs, p_hat, family, sound), root)
+        selection = _selected(epochs, p_hat, family, domain, sound)
+        _export_tasks(run, format_, output, selection, root)
         return
-    for option, given in {"--p-hat": p_hat, "--family": family, "--sound": sound}.items():
+    for option, given in {
+        "--p-hat": p_hat,
+        "--family": family,
+        "--domain": domain,
+        "--sound": sound,
+    }.items():
         if given:
             raise ConfigError(
                 f"{option} works with --format openenv, verifiers and harbor alone: leave it out"
@@ -122,11 +132,17 @@ def export(
 
 
 def _selected(
-    epochs: str | None, p_hat: str | None, family: Sequence[str] | None, sound: bool
+    epochs: str | None,
+    p_hat: str | None,
+    family: Sequence[str] | None,
+    domain: Sequence[str] | None,
+    sound: bool,
 ) -> TaskSelection:
     from genenv_core.exchange.environments.passports import TaskSelection
 
-    return TaskSelection(epochs_of(epochs), _rates(p_hat), tuple(family or ()), sound)
+    return TaskSelection(
+        epochs_of(epochs), _rates(p_hat), tuple(family or ()), sound, tuple(domain or ())
+    )
 
 
 def _export_tasks(

@@ -170,8 +170,10 @@ def _show(made: PlayedComparison, output: Path | None, *, as_json: bool) -> None
         say = partial(console().print, markup=False, soft_wrap=True)
         for measure in made.judged.measures:
             say(f"\ngain in {MEASURES[measure]} on the test tasks, points of 100:")
-            for verdict in made.judged.of(measure):
+            for verdict in (*made.judged.of(measure), *made.judged.of_domains(measure)):
                 say(f"  {verdict.words}")
+        if made.judged.family:
+            say(f"\nby domain: in each measure the {made.judged.family}'s adjustment")
         if not made.judged.verdicts:
             say("\nnothing to decide: it takes two seeds that every arm has finished")
         place = f"{open_once(made.root).uri}/{paths.comparison(made.name, PAGE)}"

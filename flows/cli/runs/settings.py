@@ -8,6 +8,7 @@ from flows.cli.json_text import json_text
 from flows.cli.options import Overrides, Source
 from genenv_core.config.load import resolve, to_yaml
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.several import with_the_list
 
 app = typer.Typer(no_args_is_help=True, help="Show, describe and check configurations.")
 
@@ -21,7 +22,7 @@ def show(source: Source = "quickstart", set_: Overrides = None) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON schema of configurations."""
-    typer.echo(json_text(RunConfig.model_json_schema(), indent=2))
+    typer.echo(json_text(with_the_list(RunConfig.model_json_schema()), indent=2))
 
 
 @app.command()

@@ -32,7 +32,7 @@ from genenv_core.algorithm.success.model import (
     log_odds,
 )
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.domains.protocol import Shares
+from genenv_core.domains.shares import Shares
 from genenv_core.epoch.rows import of_source
 from genenv_core.types import TaskChoice, TaskSource
 

@@ -11,7 +11,8 @@ import polars as pl
 
 from genenv_core.algorithm.chance import skill_of
 from genenv_core.config.sections.curriculum import GenerationConfig
-from genenv_core.domains.protocol import Domain, Shares, shares_of
+from genenv_core.domains.protocol import Domain, shares_of
+from genenv_core.domains.shares import Shares
 from genenv_core.epoch.rows import of_source, to_tasks
 from genenv_core.errors import ConfigError
 from genenv_core.play.asked import example_turns

@@ -28,14 +28,15 @@ Row = dict[str, Any]
 class TaskSelection:
     """Which tasks to give away; each of them became a task, whether it was attempted or not.
 
-    `epochs` and `p_hat` include both ends, no `families` are all; `sound` leaves out what a
-    certificate or an attempt speaks against.
+    `epochs` and `p_hat` include both ends, no `families` are all, and no `domains` of several too;
+    `sound` leaves out what a certificate or an attempt speaks against.
     """
 
     epochs: tuple[int, int] | None = None
     p_hat: tuple[float, float] | None = None
     families: tuple[str, ...] = ()
     sound: bool = False
+    domains: tuple[str, ...] = ()
 
     @property
     def condition(self) -> str:
@@ -47,6 +48,9 @@ class TaskSelection:
             conditions.append(f"p_hat BETWEEN {self.p_hat[0]!r} AND {self.p_hat[1]!r}")
         if self.families:
             conditions.append(f"family IN ({', '.join(map(text, self.families))})")
+        if self.domains:
+            listed = ", ".join(map(text, self.domains))
+            conditions.append(f"split_part(family, '/', 1) IN ({listed})")
         if self.sound:
             conditions.append("sound")
         return " AND ".join(conditions) or "true"

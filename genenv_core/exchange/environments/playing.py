@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.kit.tools import how_to_call
-from genenv_core.domains.protocol import Domain, tools_of
+from genenv_core.domains.protocol import Domain, right_turns, tools_of
 from genenv_core.domains.rewards import unrewarded
-from genenv_core.domains.solutions import right_turns
 from genenv_core.domains.steps import EnvironmentLost, as_observed, stepped
 from genenv_core.domains.tool_calls import OPEN
 from genenv_core.types import Cause, JsonObject, Message, TaskDraft, Verdict
@@ -156,15 +155,20 @@ def read_tasks(folder: Path) -> ExportedTasks:
     Raises OSError where these cannot be read.
     """
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    made: Any = import_module(_beside(about["module"]))
-    for name in about["attribute"].split("."):
-        made = getattr(made, name)
-    domain = getattr(made, "from_options", made)(about["options"])
+    domain = made_domain(about["module"], about["attribute"], about["options"])
     with (folder / TASKS).open(encoding="utf-8") as lines:
         tasks = [task_of(json.loads(line)) for line in lines]
     limits = TurnLimits(about["max_turns"], about["max_errors"])
     said = f"{len(tasks)} tasks of {about['domain']} that pi_env wrote in the run {about['run_id']}"
     return ExportedTasks(tasks, domain, limits, said)
+
+
+def made_domain(module: str, attribute: str, options: JsonObject) -> Domain:
+    """Return the domain that something of a module of the folder makes of its options."""
+    made: Any = import_module(_beside(module))
+    for name in attribute.split("."):
+        made = getattr(made, name)
+    return getattr(made, "from_options", made)(options)
 
 
 def task_of(line: Mapping[str, Any]) -> ExportedTask:

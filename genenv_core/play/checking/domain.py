@@ -26,10 +26,10 @@ from genenv_core.domains.protocol import (
     WritesAnswers,
     judged_while_played,
     repeatable,
+    right_turns,
     tools_of,
 )
 from genenv_core.domains.registry import get_domain
-from genenv_core.domains.solutions import right_turns
 from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from genenv_core.domains.protocol import Domain, judged_while_played, repeatable
-from genenv_core.domains.solutions import right_turns
+from genenv_core.domains.protocol import Domain, judged_while_played, repeatable, right_turns
 from genenv_core.domains.steps import FAILURES, EnvironmentLost, error_line, shortly
 from genenv_core.play.asked import shown, wrong_verdict
 from genenv_core.play.certificate import ATTEMPTS, CANARY, said

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from genenv_core.domains.protocol import Domain
-from genenv_core.domains.solutions import right_turns
+from genenv_core.domains.protocol import Domain, right_turns
 from genenv_core.domains.steps import FAILURES, error_line, stepped
 from genenv_core.domains.tool_calls import reader_of
 from genenv_core.play.asked import embedded, raised, shown, wrong_drafts

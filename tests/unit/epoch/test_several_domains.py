@@ -19,7 +19,8 @@ from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationC
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.kit.several.abilities import abilities_of
 from genenv_core.domains.kit.several.joined import SeveralDomains
-from genenv_core.domains.protocol import PartOfSeveral, Shares
+from genenv_core.domains.protocol import PartOfSeveral
+from genenv_core.domains.shares import Shares
 from genenv_core.epoch.attempts import attempted
 from genenv_core.epoch.rows import data_tasks, draft_columns, frame, to_tasks
 from genenv_core.epoch.writing.choosing import attempted_tasks, choose, features

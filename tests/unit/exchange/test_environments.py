@@ -42,6 +42,7 @@ PASSPORTS = "genenv_core/exchange/environments/passports.py"
 SOURCES = "genenv_core/exchange/environments/sources.py"
 REPLAYING = "genenv_core/exchange/environments/replaying.py"
 WRITING = "genenv_core/exchange/environments/writing.py"
+PLANNING = "genenv_core/exchange/environments/planning.py"
 PACKAGE = "tasks_run_a"
 LIMITS = TurnLimits(turns=3, errors=2)
 
@@ -357,7 +358,7 @@ def own_domain(folder: Path, code: str = OWN) -> dict[str, Any]:
 
 
 @mutation(
-    "a folder that is given away names places of the machine of the run", WRITING,
+    "a folder that is given away names places of the machine of the run", PLANNING,
     "os.path.isabs(value) and os.path.exists(value)", "value is None",
 )  # fmt: skip
 def test_options_that_name_a_place_here_stay_here(tmp_path: Path, forgotten: None) -> None:
@@ -391,7 +392,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @mutation(
-    "the files that a domain reads stay behind", WRITING,
+    "the files that a domain reads stay behind", PLANNING,
     "[Path(one) for one in domain.files] if", "[Path(one) for one in ()] if",
 )  # fmt: skip
 def test_a_domain_of_ones_own_goes_with_its_helpers_and_files(
@@ -430,17 +431,6 @@ def test_what_cannot_be_given_away_is_refused(
     given = with_config(own_domain(tmp_path / "mine", f"{OWN}\n{more}\n"))
     with pytest.raises(ConfigError, match=said):
         given_away(tmp_path, given=given)
-    assert not (tmp_path / "openenv").exists()
-
-
-@mutation(
-    "several domains are given away as one", "genenv_core/exchange/environments/refusing.py",
-    "if isinstance(domain, JoinsDomains):", "if not domain:",
-)  # fmt: skip
-def test_a_run_of_several_domains_is_refused_in_words(tmp_path: Path) -> None:
-    parts = {"parts": [{"name": "desk"}, {"name": "arithmetic", "as": "sums"}]}
-    with pytest.raises(ConfigError, match=r"several domains \(desk, sums\), and a folder holds"):
-        given_away(tmp_path, given=with_config({"name": "several", "options": parts}))
     assert not (tmp_path / "openenv").exists()
 
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
+from genenv_core.domains.protocol import right_turns
 from genenv_core.domains.registry import get_domain
-from genenv_core.domains.solutions import right_turns
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.exchange.environments.harbor import saying, serving
 from genenv_core.exchange.environments.harbor.serving import ServedTask, judge, read_turns
@@ -57,7 +57,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]
 
 @mutation(
     "where an agent attempts a task lies its answer", FOLDERS,
-    "kept = without(draft, fields)", "kept = without(draft, ())",
+    "own.whole(without(draft, fields))", "own.whole(without(draft, ()))",
 )  # fmt: skip
 @mutation(
     "an agent reads the task that its environment has", FOLDERS,

@@ -18,8 +18,8 @@ import polars as pl
 import pytest
 
 from genenv_core.domains.openenv import openenv
+from genenv_core.domains.protocol import right_turns
 from genenv_core.domains.registry import get_domain
-from genenv_core.domains.solutions import right_turns
 from genenv_core.exchange.environments.passports import TaskSelection
 from genenv_core.exchange.environments.playing import ExportedAttempt, TurnLimits
 from genenv_core.exchange.environments.writing import export_environment

@@ -11,8 +11,9 @@ from pydantic import Field, ValidationError
 
 from genenv_core.domains.kit.several.abilities import abilities_of
 from genenv_core.domains.kit.several.joined import SeveralDomains
-from genenv_core.domains.protocol import PartOfSeveral, Shares
+from genenv_core.domains.protocol import PartOfSeveral
 from genenv_core.domains.registry import SEVERAL, get_domain
+from genenv_core.domains.shares import Shares
 from genenv_core.errors import ConfigError
 from genenv_core.record import Record
 

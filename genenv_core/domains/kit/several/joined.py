@@ -18,10 +18,10 @@ from genenv_core.domains.protocol import (
     Episode,
     PartOfSeveral,
     ReadsFiles,
-    Shares,
     judged_while_played,
     repeatable,
 )
+from genenv_core.domains.shares import Shares
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.storage.canonical import digest

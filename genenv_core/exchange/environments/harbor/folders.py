@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from genenv_core.domains.protocol import Domain
-from genenv_core.domains.solutions import right_turns
+from genenv_core.domains.protocol import Domain, right_turns
 from genenv_core.errors import DomainError
 from genenv_core.exchange.environments.harbor import saying, serving
 from genenv_core.exchange.environments.harbor.withholding import (
     WITHOUT,
     PlayedTurns,
+    by_domain,
     withheld,
     without,
 )
@@ -94,18 +94,17 @@ def write_task_folders(
     """
     drafts = [task_of(line).draft for line in lines]
     right = [_right(domain, draft) for draft in drafts]
-    plays = [PlayedTurns(place, tuple(turns)) for place, turns in enumerate(right) if turns]
-    # What is right for another task is wrong for this one, and says what few stored attempts do.
-    others = [one.turns for one in (*plays[1:], *plays[:1])]
-    plays += [PlayedTurns(one.index, turns) for one, turns in zip(plays, others, strict=True)]
-    for asked in (one["asked"] for one in stored):
-        plays.append(PlayedTurns(asked["index"], tuple(asked["turns"]), asked["seed"]))
-    fields = withheld(domain, drafts, image.limits, plays)
+    asked = [one["asked"] for one in stored]
+    kept, without_fields = list(drafts), list[str]()
+    for own in by_domain(domain, drafts):
+        fields = withheld(own.domain, own.drafts, image.limits, _plays(own.places, right, asked))
+        for place, draft in zip(own.places, own.drafts, strict=True):
+            kept[place] = own.whole(without(draft, fields))
+        without_fields.append(own.said_of(fields))
     code = _zipped(image)
-    for line, draft, turns in zip(lines, drafts, right, strict=True):
+    for line, draft, less, turns in zip(lines, drafts, kept, right, strict=True):
         place = folder / FOLDER / line["task_id"]
-        kept = without(draft, fields)
-        bare = line | {name: getattr(kept, name) for name in WITHOUT} | _NO_PASSPORT
+        bare = line | {name: getattr(less, name) for name in WITHOUT} | _NO_PASSPORT
         whole = _TaskFolder(place)
         opening = ExportedAttempt(domain, draft, image.limits, serving.SEED).opening()
         whole.text("instruction.md", _instruction(opening, image.limits.turns))
@@ -121,8 +120,26 @@ def write_task_folders(
         if turns:
             whole.script("solution/solve.sh", _solution(turns))
     return f"""| tasks with a right attempt in `{FOLDER}/TASK/solution` | {sum(map(bool, right))} |
-| fields of a task that its container does not hold | {", ".join(fields) or "none"} |
+| fields of a task that its container does not hold | {"; ".join(without_fields)} |
 """
+
+
+def _plays(
+    places: Sequence[int], right: Sequence[list[str]], asked: Sequence[JsonObject]
+) -> list[PlayedTurns]:
+    """Return attempts at the tasks in these places, each by its place among them.
+
+    `right` and `asked` are right and stored attempts at all tasks.
+    """
+    index = {place: count for count, place in enumerate(places)}
+    plays = [PlayedTurns(index[place], tuple(right[place])) for place in places if right[place]]
+    # What is right for another task is wrong for this one, and says what few stored attempts do.
+    others = [one.turns for one in (*plays[1:], *plays[:1])]
+    plays += [PlayedTurns(one.index, turns) for one, turns in zip(plays, others, strict=True)]
+    for one in asked:
+        if one["index"] in index:
+            plays.append(PlayedTurns(index[one["index"]], tuple(one["turns"]), one["seed"]))
+    return plays
 
 
 def _right(domain: Domain, draft: TaskDraft) -> list[str]:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.kit.several.joined import wrapped
+from genenv_core.domains.protocol import Domain, JoinsDomains, PartOfSeveral
 from genenv_core.exchange.environments.playing import ExportedAttempt, TurnLimits
 from genenv_core.types import TaskDraft
 
@@ -32,6 +33,44 @@ class PlayedTurns:
     index: int
     turns: tuple[str, ...]
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TasksOfDomain:
+    """The tasks of one domain among all: their places, and themselves as that domain made them.
+
+    `part` is the domain among several ones; None where it is the only one.
+    """
+
+    domain: Domain
+    part: PartOfSeveral | None
+    places: list[int]
+    drafts: list[TaskDraft]
+
+    def whole(self, own: TaskDraft) -> TaskDraft:
+        """Return a task as the run has it, from what its domain made."""
+        return wrapped(self.part, own) if self.part else own
+
+    def said_of(self, fields: Sequence[str]) -> str:
+        """Return which fields these tasks go without, in words."""
+        said = ", ".join(fields) or "none"
+        return f"{self.part.label}: {said}" if self.part else said
+
+
+def by_domain(domain: Domain, drafts: Sequence[TaskDraft]) -> list[TasksOfDomain]:
+    """Return the tasks of each domain of a run that some are of; all of the only one."""
+    if not isinstance(domain, JoinsDomains):
+        return [TasksOfDomain(domain, None, list(range(len(drafts))), list(drafts))]
+    found: list[TasksOfDomain] = []
+    for part in domain.parts:
+        own = {
+            place: task
+            for place, (of, task) in enumerate(map(domain.own_task, drafts))
+            if of is part.domain
+        }
+        if own:
+            found.append(TasksOfDomain(part.domain, part, list(own), list(own.values())))
+    return found
 
 
 def withheld(

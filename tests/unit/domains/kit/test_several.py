@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from genenv_core.config.load import resolve
 from genenv_core.domains.kit.several.abilities import abilities_of
@@ -32,7 +30,6 @@ from genenv_core.domains.protocol import (
     PartOfSeveral,
     ReadsAnswers,
     SeedData,
-    Shares,
     SimulatedTools,
     ToolsByTask,
     WritesAnswers,
@@ -41,6 +38,7 @@ from genenv_core.domains.protocol import (
     tools_of,
 )
 from genenv_core.domains.registry import get_domain, is_built_in, modules_of
+from genenv_core.domains.shares import Shares
 from genenv_core.domains.tool_calls import ReadsCalls
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
@@ -53,7 +51,6 @@ from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.domains.domain_contract import DomainContract, allowed
 
-PROTOCOL = "genenv_core/domains/protocol.py"
 JOINED = "genenv_core/domains/kit/several/joined.py"
 ABILITIES = "genenv_core/domains/kit/several/abilities.py"
 
@@ -100,33 +97,6 @@ class TestSeveral(DomainContract):
         grammar = domain.env_grammar(Context("c", "t", desk, AgentHistory()))
         assert allowed(grammar, desk.program) and not allowed(grammar, sums.program)
         assert not allowed(grammar, desk.program.removeprefix("desk: "))
-
-
-@given(
-    st.dictionaries(st.text("abc", min_size=1), st.floats(0.01, 100), min_size=1, max_size=5),
-    st.integers(0, 200),
-    st.integers(0, 20),
-)
-def test_every_beginning_has_the_shares(weights: dict[str, float], count: int, least: int) -> None:
-    shares = Shares(weights)
-    split = shares.split(count, least)
-    assert sum(split.values()) == count and set(split) == set(weights)
-    assert min(split.values()) >= min(least, count // len(weights))
-    total = sum(weights.values())
-    if all(count * weight / total >= least for weight in weights.values()):
-        assert all(abs(split[n] - count * w / total) < 1 for n, w in weights.items())
-    order = shares.mixed(count, least)
-    assert Counter(order) == Counter({name: n for name, n in split.items() if n})
-    for end in range(count):
-        seen = Counter(order[:end])
-        assert all(abs(seen[n] - split[n] * end / count) < len(weights) for n in weights)
-
-
-def test_one_domain_has_all_and_no_name() -> None:
-    assert (Shares().names, Shares().split(7), Shares().mixed(2)) == (("",), {"": 7}, ["", ""])
-    assert (
-        Shares().domain_of("desk/k3") == "" and Shares({"desk": 1.0}).domain_of("desk/k3") == "desk"
-    )
 
 
 @mutation(
