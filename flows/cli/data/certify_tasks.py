@@ -53,8 +53,8 @@ def certify_domain(
 
 def certify_folder(folder: Path, wanted: Format, output: Path | None) -> None:
     """Certify all tasks of an exported folder, played by its own code in another process."""
-    from genenv_core.play.checking.elsewhere import folder_domain
-    from genenv_core.play.checking.folder import STATEMENT, is_exported, read_folder
+    from genenv_core.play.checking.elsewhere.folder import folder_domain
+    from genenv_core.play.checking.elsewhere.reading import STATEMENT, is_exported, read_folder
 
     if not is_exported(folder):
         raise ConfigError(
