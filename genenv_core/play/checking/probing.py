@@ -31,13 +31,14 @@ class Judged:
     """What became of an attempt: its verdict, or why there is none.
 
     `heard` is what the tools said in each turn, `verdict` a short text, `success` whether it is
-    one, and `wrong` what is wrong with the verdict, or ''.
+    one, and `wrong` what is wrong with the verdict, or ''. `reward` is None without a verdict.
     """
 
     verdict: str
     heard: tuple[str, ...] = ()
     success: bool = False
     wrong: str = ""
+    reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,16 @@ class TaskProbe:
     attempts: dict[str, Judged] = field(default_factory=dict[str, Judged])
     turns: list[str] = field(default_factory=list[str])
 
+    @property
+    def floor(self) -> float | None:
+        """Return the reward of an empty answer; None where it got no verdict."""
+        empty = self.attempts.get(NOTHING)
+        return None if empty is None else empty.reward
+
 
 RIGHT = "the right attempt"
+
+NOTHING = f"the answer {shortly('')}"
 
 
 def probe(draft: TaskDraft, domain: Domain) -> TaskProbe:
@@ -181,7 +190,7 @@ def _verdict(draft: TaskDraft, domain: Domain, messages: Sequence[Message]) -> J
         return Judged(f"no verdict ({why})", wrong=f"gets no verdict: score raised {why}")
     if wrong := wrong_verdict(verdict):
         return Judged(shown(verdict), wrong=f"gets no verdict: score {wrong.found}")
-    return Judged(_in_words(verdict), success=verdict.success)
+    return Judged(_in_words(verdict), success=verdict.success, reward=verdict.reward)
 
 
 def _in_words(verdict: Verdict) -> str:
