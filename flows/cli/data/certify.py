@@ -27,7 +27,8 @@ def certify(
         typer.Argument(
             metavar="NAME|FOLDER",
             help="A domain as in domain.name: a name, my_domain.py:Units or package.module:Units. "
-            "Or a folder that genenv export wrote for others' programs.",
+            "Or a folder that genenv export wrote for others' programs, or with a taskset of "
+            "verifiers.",
             show_default=False,
         ),
     ] = None,

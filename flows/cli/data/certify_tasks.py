@@ -77,12 +77,16 @@ def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
     """Certify all tasks of an exported folder, played by its own code in another process."""
     from genenv_core.play.checking.elsewhere.folder import folder_domain
     from genenv_core.play.checking.elsewhere.reading import STATEMENT, is_exported, read_folder
+    from genenv_core.play.checking.elsewhere.taskset import taskset_module
     from genenv_core.play.checking.openenv_report import check_package, openenv_report
 
     if not is_exported(folder):
+        if module := taskset_module(folder):
+            return _certify_taskset(folder, module, outputs)
         raise ConfigError(
             f"{folder}: there is no {STATEMENT} in it: name a folder that genenv export wrote for "
-            "others' programs, or a domain by its name or as my_domain.py:Units"
+            "others' programs, one with a taskset of verifiers, or a domain by its name or as "
+            "my_domain.py:Units"
         )
     if outputs.report is not None:
         check_package(folder)
@@ -117,6 +121,41 @@ def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
 
         about_folder = _Given(str(folder), about, facts, notes)
         _certify(about_folder, domain, given.tasks, outputs, report)
+
+
+def _certify_taskset(folder: Path, module: str, outputs: CertifyOutputs) -> None:
+    """Certify the tasks of a taskset of verifiers that genenv did not write."""
+    from genenv_core.play.checking.elsewhere.taskset import MOST, as_domain, taskset_domain
+
+    if outputs.report is not None:
+        raise ConfigError("--report is of a package of OpenEnv, and not of a taskset of verifiers")
+    with taskset_domain(folder, module) as taskset:
+        tasks = taskset.tasks()
+        known = sum(bool(one.draft.ground_truth) for one in tasks)
+        typer.echo(
+            f"certifies {tasks_of(len(tasks))} of the taskset {module}, {taskset.version}\n"
+            f"{known} have an answer that can be judged\n"
+            "its own rewards judge them, in another process, with your rights"
+        )
+        facts = {
+            "taskset": f"{module}, {taskset.version}",
+            "tasks": f"{len(tasks)} of {taskset.size}",
+            "answers": f"{known} of these tasks have one that can be judged",
+            "command": command_of(folder),
+        }
+        notes = [
+            "An attempt is one answer, and a success earns 1 or more. Remedies name methods of "
+            "genenv: score stands for the rewards of a task, base_tasks for load().",
+        ]
+        if not known:
+            notes.append(
+                "No task's answer succeeds in a spelling that genenv tries, so none has a "
+                "right attempt."
+            )
+        if taskset.size > MOST:
+            notes.append(f"Of {taskset.size} tasks, {MOST} at equal distances are certified.")
+        about = f"{tasks_of(len(tasks))} of a taskset of verifiers, judged by its own rewards."
+        _certify(_Given(str(folder), about, facts, notes), as_domain(taskset), tasks, outputs)
 
 
 class _Given(NamedTuple):

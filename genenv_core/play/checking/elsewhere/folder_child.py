@@ -1,14 +1,13 @@
 """Plays the domain of an exported folder in a process of its own; runs as a script.
 
 `python -P folder_child.py PACKAGE FOLDER` reads a request a line and writes an answer a line, all
-in JSON. Of genenv it imports nothing but the clock of these checks, so what a folder lacks
+in JSON. Of genenv it imports nothing but two modules of these checks, so what a folder lacks
 shows here, and no code of a folder meets genenv's own.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import types
 from collections import OrderedDict
@@ -116,7 +115,7 @@ class FolderHost:
     def do_clock(self, ahead: bool) -> None:
         """Let the clock be ahead, or true again."""
         if ahead:
-            clock = _clock()
+            clock = _beside("clock.py")
             self._clock = clock.clock_ahead(clock.clocks(self._package))
             self._clock.__enter__()
         else:
@@ -130,9 +129,10 @@ class FolderHost:
         return list(getattr(self._domain, name)(draft))
 
 
-def _clock() -> Any:
-    place = Path(__file__).parents[1] / "clock.py"
-    spec = spec_from_file_location("clock_of_the_folder", place)
+def _beside(name: str) -> Any:
+    """Return a module of genenv by its file, without a name that the folder's code could import."""
+    place = Path(__file__).parents[1] / name
+    spec = spec_from_file_location(f"{place.stem}_of_the_folder", place)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {place}")
     found = module_from_spec(spec)
@@ -140,30 +140,5 @@ def _clock() -> Any:
     return found
 
 
-def _raised(error: BaseException) -> dict[str, Any]:
-    names = [kind.__name__ for kind in type(error).__mro__]
-    return {
-        "raised": names[0],
-        "said": str(error),
-        "lost": "EnvironmentLost" in names,
-        "own": "GenenvError" in names,
-    }
-
-
-def serve() -> None:
-    """Answer requests until there are no more."""
-    package, folder = sys.argv[1:]
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the domain prints is no answer
-    host = FolderHost(package, folder)
-    for line in sys.stdin:
-        try:
-            answer: dict[str, Any] = {"is": host.answer(json.loads(line))}
-        except (Exception, SystemExit) as error:
-            answer = _raised(error)
-        out.write(json.dumps(answer, default=repr) + "\n")
-        out.flush()
-
-
 if __name__ == "__main__":
-    serve()
+    _beside("elsewhere/serving.py").serve(lambda: FolderHost(*sys.argv[1:]))
