@@ -33,7 +33,6 @@ from genenv_core.exchange.external import (
     probes_of,
     teacher_input,
 )
-from genenv_core.play.answer import answering
 from genenv_core.play.checking.domain import check_shortly
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
@@ -154,6 +153,8 @@ def prepare(
         _check_measured(config)
         _check_own_domain(config)
         if config.grpo.attribution:
+            from tasks.policies.attribution import answering  # loads Prefect
+
             answering(get_domain(config.domain.name, config.domain.options))
         from genenv_core.training.memory.needs import needs
 

@@ -75,13 +75,17 @@ class GroupCounts(NamedTuple):
 
 
 class WorthRule(NamedTuple):
-    """What a check measures, its unit, its limit with the reason, and what to do where it fails."""
+    """What a check measures, its unit, its limit with the reason, and what to do where it fails.
+
+    `explains` says in a sentence to people who do not know genenv why it matters.
+    """
 
     measures: str
     unit: str
     limit: float
     at_least: bool
     remedy: str
+    explains: str
 
 
 RULES = {
@@ -89,39 +93,46 @@ RULES = {
     "reachable": WorthRule(
         "tasks that an attempt solved, or the domain itself", "tasks", 0.9, True,
         "look at tasks that nobody solved: genenv sql 'FROM task_scores WHERE successes = 0'",
+        "An attempt at a task that nobody ever solved teaches nothing.",
     ),
     # Below, most attempts are at tasks that are always or never solved.
     "separating": WorthRule(
         "tasks with both successes and failures", "tasks", 0.5, True,
         "most tasks are always or never solved: let the run choose among more tasks "
         "(generation.candidates), or attempt each more often (rollout.n)",
+        "A task that is always solved, or never, does not tell a better agent from a worse one.",
     ),
     # Below, an agent that learned everything would gain less than ten points.
     "headroom": WorthRule(
         "failures, as a mean over tasks", "tasks", 0.1, True,
         "the agent solves nearly all: give it harder tasks",
+        "Where the agent fails seldom, little is left to learn.",
     ),
     # Below, nineteen parts in twenty of what outcomes differ by are luck.
     "variance": WorthRule(
         "part of the variance of outcomes that lies between tasks", "tasks", 0.05, True,
         "all tasks are about as hard, so what tells them apart is luck: attempt each more often "
         "(rollout.n), or let pi_env write more kinds",
+        "Where all tasks are as hard as each other, what tells them apart is luck.",
     ),
     # Below, GRPO throws away every second group.
     "signal": WorthRule(
         "groups whose rewards differ, so that GRPO learns", "groups", 0.5, True,
         "GRPO learns nothing from most groups: aim at tasks that are solved now and then "
         "(curriculum.alpha), or attempt each more often (rollout.n)",
+        "An agent learns by comparing attempts at one task, so their rewards have to differ.",
     ),
     # Above, one task in twenty pays for nothing.
     "floor": WorthRule(
         "tasks that a trivial or senseless answer solves", "tasks", 0.05, False,
         "let the domain's score refuse such answers",
+        "A task that a senseless answer solves pays for nothing.",
     ),
     # Below, nearly all success can be luck.
     "chance": WorthRule(
         "success above that of a guess, as a mean over tasks", "tasks", 0.05, True,
         "the agent hardly does better than a guess: give it easier tasks, or a warm start",
+        "Success that is no more frequent than that of a guess can be luck.",
     ),
 }  # fmt: skip
 """The checks by name, in the order of a table."""

@@ -13,12 +13,17 @@ import duckdb
 
 from genenv_core.algorithm.success.shares import wilson
 from genenv_core.evidence.worth import AttemptedTask, GroupCounts, WorthCheck, worth_of
+from genenv_core.play.checking.set_flaws import AnyFlaw
 from genenv_core.play.checking.sets import PROMPT, FlawCount
+from genenv_core.play.checking.showing import EXAMPLES, FlawExample
+from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import Flaw
 
 Row = dict[str, Any]
+
+_CONTENT = ("task_id", "prompt", "spec", "ground_truth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,8 @@ class WrittenTasks:
     `predicted` of these were chosen by their predicted success, `not_chosen` were left out by the
     choice, and all others have no verdict. `lost` counts attempts that an environment or an engine
     broke, `by_chance` the tasks where one and the same text succeeded and failed, and `versions`
-    are the first and last policy version of pi_agent. `refused` counts refused texts by flaw.
+    are the first and last policy version of pi_agent. `refused` counts refused texts by flaw, and
+    `digest` is that of the tasks' ids and contents.
     """
 
     domain: str
@@ -46,6 +52,7 @@ class WrittenTasks:
     refused: dict[str, int]
     flaws: list[FlawCount]
     checks: list[WorthCheck]
+    digest: str = ""
 
     @property
     def flawed(self) -> int:
@@ -91,7 +98,29 @@ def read_written(
             GroupCounts(groups["total"], groups["differing"], groups["reward_std"] or 0.0),
             (having, checked),
         ),
+        digest=digest([[row[name] for name in _CONTENT] for row in tasks]),
     )
+
+
+def read_examples(
+    con: duckdb.DuckDBPyConnection, run: str, epochs: tuple[int, int] | None = None
+) -> dict[AnyFlaw, list[FlawExample]]:
+    """Return the first tasks of each flaw; a run stores no attempt that shows it.
+
+    Arguments are those of `read_written`.
+    """
+    own = f"run_id = {text(run)}"
+    within = f"t.epoch BETWEEN {epochs[0]} AND {epochs[1]}" if epochs else "true"
+    rows = query(con, _EXAMPLES.format(own=own, within=within)).to_dicts()
+    found: dict[AnyFlaw, list[FlawExample]] = {}
+    for flaw in Flaw:
+        having = [row for row in rows if row["flaw"] == flaw.value]
+        if having:
+            found[flaw] = [
+                FlawExample(row["prompt"] or "", row["detail"] or "", fingerprint=row["task_id"])
+                for row in having
+            ]
+    return found
 
 
 def _attempted(row: Row) -> AttemptedTask:
@@ -120,7 +149,8 @@ def _flaw(flaw: Flaw | None, row: Row) -> FlawCount:
 _WRITTEN = "t.{own} AND {within} AND t.source = 'generated' AND t.valid"
 
 _TASKS = f"""
-SELECT t.task_id, t.epoch, t.choice, t.chance, c.reachable, c.by_chance,
+SELECT t.task_id, t.epoch, t.choice, t.chance, c.reachable, c.by_chance, t.prompt, t.spec,
+    t.ground_truth,
     CAST(s.n AS BIGINT) AS n, CAST(s.successes AS BIGINT) AS successes
 FROM tasks AS t
 LEFT JOIN (
@@ -166,6 +196,14 @@ FROM checked GROUP BY flaw
 UNION ALL
 SELECT 'any', count(DISTINCT task_id), count(DISTINCT task_id) FILTER (NOT passed), '', ''
 FROM checked
+"""
+
+_EXAMPLES = f"""
+SELECT c.flaw, c.detail, c.task_id, t.prompt
+FROM certificates AS c JOIN tasks AS t ON t.task_id = c.task_id
+WHERE c.{{own}} AND {_WRITTEN} AND NOT c.passed
+QUALIFY row_number() OVER (PARTITION BY c.flaw ORDER BY c.task_id) <= {EXAMPLES}
+ORDER BY c.flaw, c.task_id
 """
 
 # A text that has several flaws counts for each of them.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from genenv_core.domains.protocol import Domain, WritesAnswers
 from genenv_core.domains.steps import EPISODE_TURN, FAILURES, error_line, stepped
 from genenv_core.engines.protocol import ScoresTokens, TokenSequence
-from genenv_core.errors import ConfigError, DomainError
+from genenv_core.errors import DomainError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Attempt, Play, open_group
 from genenv_core.types import Completion, FinishReason, TaskDraft
@@ -41,17 +41,6 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
         said = (value for value, mask in zip(logprobs, attempt.loss_mask, strict=True) if mask)
         found[index] = math.exp(math.fsum(said))
     return found
-
-
-def answering(domain: Domain) -> WritesAnswers:
-    """Return a domain that writes answers; raises ConfigError for any other."""
-    if isinstance(domain, WritesAnswers):
-        return domain
-    raise ConfigError(
-        f"grpo.attribution: domain {domain.name} has no answer_turns, so P(answer) of its "
-        "validation tasks cannot be computed: give the domain that method, or leave "
-        "grpo.attribution out"
-    )
 
 
 def reference_attempts(

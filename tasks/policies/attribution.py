@@ -14,10 +14,11 @@ from typing import Any, cast
 import polars as pl
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import Domain, WritesAnswers
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.rows import UpdateRows, frame, of_source, shaped, to_tasks
-from genenv_core.play.answer import answering, reference_attempts
+from genenv_core.errors import ConfigError
+from genenv_core.play.answer import reference_attempts
 from genenv_core.play.attempt import Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.training.grpo.taught import GroupInfluence, ScoredAnswer
@@ -25,6 +26,17 @@ from genenv_core.training.requests import GrpoRequest
 from genenv_core.types import SamplingParams, Task, TaskSource
 from tasks.policies.sampler import bounds_of
 from tasks.stage import StageContext
+
+
+def answering(domain: Domain) -> WritesAnswers:
+    """Return a domain that writes answers; raises ConfigError for any other."""
+    if isinstance(domain, WritesAnswers):
+        return domain
+    raise ConfigError(
+        f"grpo.attribution: domain {domain.name} has no answer_turns, so P(answer) of its "
+        "validation tasks cannot be computed: give the domain that method, or leave "
+        "grpo.attribution out"
+    )
 
 
 def attribute(

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.data.query import Format, check_folder, format_of
+from flows.cli.data.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.query import Format
 from flows.cli.options import Overrides, Root, config_of_domain
 from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
 from genenv_core.errors import ConfigError
@@ -26,7 +27,8 @@ def certify(
         typer.Argument(
             metavar="NAME|FOLDER",
             help="A domain as in domain.name: a name, my_domain.py:Units or package.module:Units. "
-            "Or a folder that genenv export wrote for others' programs.",
+            "Or a folder that genenv export wrote for others' programs, or with a taskset of "
+            "verifiers.",
             show_default=False,
         ),
     ] = None,
@@ -61,6 +63,19 @@ def certify(
             help="Write a row for each task and check to this file; of a run, one for each check.",
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write an HTML page for whoever owns the tasks: verdict, flaws with examples, "
+            "what to do. It needs no network and no genenv."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="With a folder in OpenEnv's form: write a report of its RFC 008 (JSON, report-v2)."
+        ),
+    ] = None,
     root: Root = None,
 ) -> None:
     """Say how many tasks have each flaw: play them without models, or read a run.
@@ -71,29 +86,31 @@ def certify(
     idle = {"--set": bool(set_), "--tasks": tasks is not None, "--heldout": heldout is not None}
     given = {option for option, said in idle.items() if said}
     _refuse_idle(name, run, folder is not None, given, epochs)
+    if report is not None and folder is None:
+        raise ConfigError(
+            f"--report {report} is of a package of OpenEnv: write one with "
+            "genenv export RUN --format openenv, and certify its folder"
+        )
     tasks = BASE if tasks is None else tasks
     heldout = HELDOUT if heldout is None else heldout
     if not tasks and not heldout:
         raise ConfigError("--tasks 0 --heldout 0: ask for at least one task")
-    if output is not None:
-        check_folder(output)
-    elif format_ is not None:
-        raise ConfigError(f"--format {format_} is that of a file: name one with -o")
-    wanted = format_of(format_, output)
+    outputs = CertifyOutputs.checked(format_, output, page, report)
     if run is not None:
         from flows.cli.data.certify_run import certify_run
 
-        certify_run(run, epochs, root, wanted, output)
+        certify_run(run, epochs, root, outputs)
     elif folder is not None:
         from flows.cli.data.certify_tasks import certify_folder
 
-        certify_folder(folder, wanted, output)
+        certify_folder(folder, outputs)
     elif name is not None:
         config = config_of_domain(name, set_)
         domain = get_domain(name, config.domain.options)
         from flows.cli.data.certify_tasks import certify_domain
 
-        certify_domain(name, domain, (tasks, heldout), config.seed, wanted, output)
+        command = command_of(name, *(word for one in set_ or () for word in ("--set", one)))
+        certify_domain(name, domain, (tasks, heldout), config.seed, command, outputs)
 
 
 def _folder_of(name: str) -> Path | None:

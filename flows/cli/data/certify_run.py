@@ -7,14 +7,13 @@ agent that played as about the tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from flows.cli.data.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
-from flows.cli.data.query import Format
 from flows.cli.options import epochs_of, existing
 from genenv_core.errors import ConfigError
 from genenv_core.types import Flaw
@@ -22,22 +21,24 @@ from genenv_core.types import Flaw
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from genenv_core.evidence.certified import CertifiedPage
     from genenv_core.evidence.worth import WorthCheck
     from genenv_core.evidence.written import WrittenTasks
+    from genenv_core.play.checking.set_flaws import AnyFlaw
+    from genenv_core.play.checking.showing import FlawExample
 
 STYLES = {"pass": "green", "fail": "bold red", "cannot say": "yellow"}
 
 
-def certify_run(
-    run: str, epochs: str | None, root: str | None, wanted: Format, output: Path | None
-) -> None:
-    """Print the flaws and the checks of a run's tasks, and write a row for each to `output`."""
-    from genenv_core.evidence.written import read_written
+def certify_run(run: str, epochs: str | None, root: str | None, outputs: CertifyOutputs) -> None:
+    """Print the flaws and the checks of a run's tasks, and write a row for each."""
+    from genenv_core.evidence.written import read_examples, read_written
     from genenv_core.storage.sql.sources import open_tables
 
     within = epochs_of(epochs)
     with open_tables(existing(root), [run]) as connection:
         found = read_written(connection, run, within)
+        examples = read_examples(connection, run, within) if outputs.page else {}
     if found is None:
         where = f" in {_epochs_in_words(within)}" if within else ""
         raise ConfigError(
@@ -45,8 +46,9 @@ def certify_run(
             "`genenv sql 'FROM rejections'` says what became of its texts"
         )
     _show(run, found)
-    if output is not None:
-        _write(found, wanted, output)
+    _write(found, outputs)
+    command = command_of("--run", run, *(() if epochs is None else ("--epochs", epochs)))
+    outputs.write_page(lambda: _page(run, found, examples, command))
     check_sound(run, found.flawed, found.written)
     typer.echo(_ended(found))
 
@@ -122,9 +124,13 @@ def _ahead(run: str, found: WrittenTasks) -> list[str]:
 
 
 def _say_unchecked(found: WrittenTasks) -> None:
-    checked = {count.flaw for count in found.flaws}
-    if missing := [flaw.value for flaw in Flaw if flaw not in checked]:
+    if missing := _unchecked(found):
         typer.echo(f"\nnot checked: {', '.join(missing)} (no certificate has it)")
+
+
+def _unchecked(found: WrittenTasks) -> list[str]:
+    checked = {count.flaw for count in found.flaws}
+    return [flaw.value for flaw in Flaw if flaw not in checked]
 
 
 def _check_table(checks: Sequence[WorthCheck]) -> Table:
@@ -167,11 +173,36 @@ def _after(checks: Sequence[WorthCheck]) -> list[str]:
     return lines
 
 
-def _write(found: WrittenTasks, wanted: Format, output: Path) -> None:
-    import polars as pl
+def _page(
+    run: str,
+    found: WrittenTasks,
+    examples: Mapping[AnyFlaw, Sequence[FlawExample]],
+    command: str,
+) -> CertifiedPage:
+    """Return the page on a run's tasks; nothing is played for it."""
+    from genenv_core.evidence.certified import CertifiedPage
 
-    from flows.cli.rows import write
-    from genenv_core.storage.sql.sandbox import Answer
+    subject, *notes = _ahead(run, found)
+    facts = {
+        "run": run,
+        "domain": found.domain,
+        "tasks": f"{found.written} that may be attempted, {_epochs_in_words(found.epochs)}",
+        "SHA-256 of the tasks": found.digest,
+        "command": command,
+    }
+    missing = _unchecked(found) if found.flaws else []
+    reasons = {"no certificate has it": missing} if missing else {}
+    sentences = [f"{note[:1].upper()}{note[1:]}." for note in notes]
+    if examples:
+        sentences.append("Nothing was played for this page: a run stores what a check found alone.")
+    return CertifiedPage(
+        run, f"{subject}.", found.written, facts, found.flaws, examples, sentences, reasons,
+        found.checks,
+    )  # fmt: skip
+
+
+def _write(found: WrittenTasks, outputs: CertifyOutputs) -> None:
+    import polars as pl
 
     flaws: list[dict[str, Any]] = [
         {
@@ -197,4 +228,4 @@ def _write(found: WrittenTasks, wanted: Format, output: Path) -> None:
         "n": pl.Int64, "unit": pl.String, "limit": pl.Float64, "at_least": pl.Boolean,
         "verdict": pl.String, "detail": pl.String,
     }  # fmt: skip
-    write(Answer(pl.DataFrame(flaws + statistics, schema), truncated=False), wanted.value, output)
+    outputs.write_rows(flaws + statistics, schema)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import polars as pl
 import typer
 
+from flows.cli.data.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
-from flows.cli.data.query import Format
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking.sets import (
     CertifiedTask,
@@ -23,11 +26,20 @@ from genenv_core.play.checking.sets import (
     unchecked,
 )
 from genenv_core.play.checking.shapes import StopChecking
+from genenv_core.storage.canonical import digest, file_sha256
 
 if TYPE_CHECKING:
     from genenv_core.domains.protocol import Domain
+    from genenv_core.evidence.certified import CertifiedPage
 
 One = TypeVar("One")
+
+ROWS: dict[str, Any] = {
+    "fingerprint": pl.String, "set": pl.String, "family": pl.String,
+    "difficulty": pl.Float64, "prompt": pl.String, "flaw": pl.String,
+    "passed": pl.Boolean, "detail": pl.String,
+}  # fmt: skip
+"""Columns of the rows of tasks."""
 
 
 def certify_domain(
@@ -35,10 +47,13 @@ def certify_domain(
     domain: Domain,
     counts: tuple[int, int],
     seed: int,
-    wanted: Format,
-    output: Path | None,
+    command: str,
+    outputs: CertifyOutputs,
 ) -> None:
-    """Certify so many base tasks and held-out tasks that a domain draws."""
+    """Certify so many base tasks and held-out tasks that a domain draws with a seed.
+
+    `command` says on the page how that was asked for, but for the counts.
+    """
     base, heldout = counts
     try:
         drawn = draw_sets(domain, base, heldout, seed)
@@ -48,19 +63,33 @@ def certify_domain(
         f"certifies {tasks_of(len(drawn))} of domain {domain.name}, version {domain.version} "
         f"({base} base, {heldout} held-out)"
     )
-    _certify(name, domain, drawn, wanted, output)
+    facts = {
+        "domain": f"{domain.name}, version {domain.version}",
+        "tasks": f"{len(drawn)}: {base} base tasks and {heldout} held-out tasks",
+        "seed": str(seed),
+        "command": f"{command} --tasks {base} --heldout {heldout}",
+    }
+    about = f"{tasks_of(len(drawn))} that the domain {domain.name} draws, played without a model."
+    _certify(_Given(name, about, facts), domain, drawn, outputs)
 
 
-def certify_folder(folder: Path, wanted: Format, output: Path | None) -> None:
+def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
     """Certify all tasks of an exported folder, played by its own code in another process."""
-    from genenv_core.play.checking.elsewhere import folder_domain
-    from genenv_core.play.checking.folder import STATEMENT, is_exported, read_folder
+    from genenv_core.play.checking.elsewhere.folder import folder_domain
+    from genenv_core.play.checking.elsewhere.reading import STATEMENT, is_exported, read_folder
+    from genenv_core.play.checking.elsewhere.taskset import taskset_module
+    from genenv_core.play.checking.openenv_report import check_package, openenv_report
 
     if not is_exported(folder):
+        if module := taskset_module(folder):
+            return _certify_taskset(folder, module, outputs)
         raise ConfigError(
             f"{folder}: there is no {STATEMENT} in it: name a folder that genenv export wrote for "
-            "others' programs, or a domain by its name or as my_domain.py:Units"
+            "others' programs, one with a taskset of verifiers, or a domain by its name or as "
+            "my_domain.py:Units"
         )
+    if outputs.report is not None:
+        check_package(folder)
     given = read_folder(folder)
     with folder_domain(folder, given.package) as domain:
         typer.echo(
@@ -69,25 +98,100 @@ def certify_folder(folder: Path, wanted: Format, output: Path | None) -> None:
             f"{given.files} files are what {STATEMENT} says, and each task what its passport says\n"
             "the folder's own code plays them, in another process, with your rights"
         )
-        _certify(str(folder), domain, given.tasks, wanted, output)
+        facts = {
+            "domain": f"{domain.name}, version {domain.version}",
+            "tasks": f"{len(given.tasks)} that pi_env wrote in {given.run}",
+            "SHA-256 of the statement": file_sha256(folder / STATEMENT),
+            "command": command_of(folder),
+        }
+        about = (
+            f"{tasks_of(len(given.tasks))} of an exported folder, played without a model by the "
+            "folder's own code."
+        )
+        notes = [
+            f"{given.files} files are what {STATEMENT} says, and each task is what its passport "
+            "says. The statement is not signed: it shows what changed since the export, and not "
+            "who made the folder."
+        ]
+        started = time.monotonic()
+
+        def report(found: Sequence[CertifiedTask]) -> None:
+            seconds = time.monotonic() - started
+            outputs.write_report(lambda: openenv_report(folder, found, seconds))
+
+        about_folder = _Given(str(folder), about, facts, notes)
+        _certify(about_folder, domain, given.tasks, outputs, report)
+
+
+def _certify_taskset(folder: Path, module: str, outputs: CertifyOutputs) -> None:
+    """Certify the tasks of a taskset of verifiers that genenv did not write."""
+    from genenv_core.play.checking.elsewhere.taskset import MOST, as_domain, taskset_domain
+
+    if outputs.report is not None:
+        raise ConfigError("--report is of a package of OpenEnv, and not of a taskset of verifiers")
+    with taskset_domain(folder, module) as taskset:
+        tasks = taskset.tasks()
+        known = sum(bool(one.draft.ground_truth) for one in tasks)
+        typer.echo(
+            f"certifies {tasks_of(len(tasks))} of the taskset {module}, {taskset.version}\n"
+            f"{known} have an answer that can be judged\n"
+            "its own rewards judge them, in another process, with your rights"
+        )
+        facts = {
+            "taskset": f"{module}, {taskset.version}",
+            "tasks": f"{len(tasks)} of {taskset.size}",
+            "answers": f"{known} of these tasks have one that can be judged",
+            "command": command_of(folder),
+        }
+        notes = [
+            "An attempt is one answer, and a success earns 1 or more. Remedies name methods of "
+            "genenv: score stands for the rewards of a task, base_tasks for load().",
+        ]
+        if not known:
+            notes.append(
+                "No task's answer succeeds in a spelling that genenv tries, so none has a "
+                "right attempt."
+            )
+        if taskset.size > MOST:
+            notes.append(f"Of {taskset.size} tasks, {MOST} at equal distances are certified.")
+        about = f"{tasks_of(len(tasks))} of a taskset of verifiers, judged by its own rewards."
+        _certify(_Given(str(folder), about, facts, notes), as_domain(taskset), tasks, outputs)
+
+
+class _Given(NamedTuple):
+    """What a page says ahead of the flaws."""
+
+    name: str
+    subject: str
+    facts: dict[str, str]
+    notes: Sequence[str] = ()
 
 
 def _certify(
-    name: str, domain: Domain, tasks: Sequence[SetTask], wanted: Format, output: Path | None
+    given: _Given,
+    domain: Domain,
+    tasks: Sequence[SetTask],
+    outputs: CertifyOutputs,
+    then: Callable[[Sequence[CertifiedTask]], None] = lambda found: None,
 ) -> None:
+    """Certify, show and write; `then` gets all tasks where nothing ended it early."""
     typer.echo(_cost(domain))
     found: list[CertifiedTask] = []
+    name, whole = given.name, False
     try:
         for one in _followed(certified(domain, tasks), "certifies", len(tasks)):
             found.append(one)
         for place, one in _followed(compared(domain, found), "compares", len(tasks)):
             found[place] = one
+        whole = True
+        then(found)
     except StopChecking as stop:
         raise GenenvError(f"{name}: {stop.fault}") from stop
     finally:  # what was found before an error counts
         _show(domain, found, len(tasks))
-        if output is not None:
-            _write(found, wanted, output)
+        outputs.write_rows(rows_of(found), ROWS)
+        if found:
+            outputs.write_page(lambda: _page(given, domain, tasks, found, plays=whole))
     check_sound(name, sum(not one.sound for one in found), len(found))
     typer.echo(f"no flaw in {tasks_of(len(found))}")
 
@@ -132,15 +236,26 @@ def _show(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
     say_remedies(counts)
 
 
-def _write(found: Sequence[CertifiedTask], wanted: Format, output: Path) -> None:
-    import polars as pl
+def _page(
+    given: _Given,
+    domain: Domain,
+    tasks: Sequence[SetTask],
+    found: Sequence[CertifiedTask],
+    *,
+    plays: bool,
+) -> CertifiedPage:
+    """Return the page; `plays` says whether the domain may be asked again for examples."""
+    from genenv_core.evidence.certified import CertifiedPage
+    from genenv_core.play.checking.showing import flaw_examples
 
-    from flows.cli.rows import write
-    from genenv_core.storage.sql.sandbox import Answer
-
-    schema: dict[str, Any] = {
-        "fingerprint": pl.String, "set": pl.String, "family": pl.String,
-        "difficulty": pl.Float64, "prompt": pl.String, "flaw": pl.String,
-        "passed": pl.Boolean, "detail": pl.String,
-    }  # fmt: skip
-    write(Answer(pl.DataFrame(rows_of(found), schema), truncated=False), wanted.value, output)
+    reasons = unchecked(domain, found)
+    return CertifiedPage(
+        given.name,
+        given.subject,
+        len(tasks),
+        given.facts | {"SHA-256 of the tasks": digest([asdict(one.draft) for one in tasks])},
+        counted(found),
+        flaw_examples(domain, found, plays=plays),
+        given.notes,
+        {why: [flaw.value for flaw in flaws] for why, flaws in reasons.items()},
+    )

@@ -39,11 +39,14 @@ def format_of(given: Format | None, output: Path | None) -> Format:
     return Format(suffix)
 
 
-def check_folder(output: Path) -> None:
-    """Raise QueryError where the folder of a file is missing, before rows are computed for it."""
+def check_folder(output: Path, option: str = "-o") -> None:
+    """Raise QueryError where the folder of a file is missing, before anything is computed for it.
+
+    `option` is the one that names the file.
+    """
     folder = Path(os.path.realpath(output)).parent  # Path.resolve() fails where links are a circle
     if not os.path.isdir(folder):
-        raise QueryError(f"-o {output}: there is no folder {folder}")
+        raise QueryError(f"{option} {output}: there is no folder {folder}")
 
 
 def run_query(

@@ -7,9 +7,6 @@ missing in the folder shows here, and not where somebody else plays the tasks.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +16,9 @@ from typing import Any
 import duckdb
 
 from genenv_core.epoch.observing import episode_seed
-from genenv_core.errors import ConfigError, one_line
+from genenv_core.errors import ConfigError
+from genenv_core.play.checking.elsewhere.folder import folder_process
+from genenv_core.play.checking.elsewhere.process import AskedProcess, ProcessEnded, ProcessTooLong
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import FinishReason, JsonObject
@@ -29,31 +28,6 @@ MOST = 1000
 
 TIME_S = 600.0
 """Longest time for all of them."""
-
-CHILD = """
-import json, os, sys, types
-from importlib import import_module
-from pathlib import Path
-package, folder = sys.argv[1:]
-said = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # what the domain prints is no answer
-# Without the package's own file, which imports who plays the tasks.
-sys.modules[package] = types.ModuleType(package)
-sys.modules[package].__path__ = [str(Path(folder, package))]
-playing = import_module(f"{package}.genenv_core.exchange.environments.playing")
-tasks = playing.read_tasks(Path(folder, package))
-wrong = sorted(name for name in sys.modules if name.partition(".")[0] == "genenv_core")
-if wrong:
-    sys.exit(f"the copied code imports {wrong[0]} of genenv itself")
-for line in sys.stdin:
-    one = json.loads(line)
-    try:
-        verdict = tasks.said(one["index"], one["turns"], seed=one["seed"], cut=one["cut"])
-        answer = [verdict.reward, verdict.success]
-    except Exception as error:
-        answer = [f"{type(error).__name__}: {error}"[:200], False]
-    said.write(json.dumps(answer) + "\\n")
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +60,19 @@ def replay(
     Raises ConfigError where the copied code does not run.
     """
     stored = list(stored_attempts(con, run, lines, seed))
-    asked = "".join(json.dumps(one["asked"]) + "\n" for one in stored)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", CHILD, package, str(folder)],
-            input=asked, capture_output=True, text=True, timeout=TIME_S, check=False,
-            env={**os.environ, "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
-    except subprocess.TimeoutExpired as error:
+        with folder_process(folder, package, limit_s=TIME_S) as ask:
+            found = [_said(ask, one["asked"]) for one in stored]
+    except ProcessTooLong as error:
         raise ConfigError(
             f"the copied code of the domain takes more than {TIME_S:g} s to judge {len(stored)} "
             "attempts: a domain answers at once (`genenv domain check`)"
         ) from error
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode or len(found) < len(stored):
-        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    except ProcessEnded as error:
         raise ConfigError(
-            f"the copied code of the domain does not run by itself: {one_line(why, 300)}: let its "
+            f"the copied code of the domain does not run by itself: {error.words}: let its "
             "modules import what they need at their top, by its full name"
-        )
+        ) from error
     wrong = [
         (one, verdict)
         for one, verdict in zip(stored, found, strict=True)
@@ -115,6 +83,16 @@ def replay(
         one, verdict = wrong[0]
         example = f"{one['trace_id']}: {one['reward']} in the run, {verdict[0]} here"
     return Replayed(len(stored), len(wrong), example)
+
+
+def _said(ask: AskedProcess, asked: JsonObject) -> list[object]:
+    """Return the reward and the success of an attempt; what is wrong in the reward's place."""
+    try:
+        return ask("said", **asked)
+    except ProcessEnded:
+        raise
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"[:200], False]
 
 
 def stored_attempts(

@@ -14,7 +14,7 @@ from genenv_core.play.asked import shown
 from genenv_core.play.checking.clock import clock_ahead, clocks
 from genenv_core.play.checking.probing import (
     Judged,
-    Probe,
+    TaskProbe,
     answered,
     differing,
     played,
@@ -50,7 +50,7 @@ def clock_of(domain: Domain) -> Clock | None:
 
 
 def later_checks(
-    draft: TaskDraft, first: Probe, domain: Domain, clock: Clock | None
+    draft: TaskDraft, first: TaskProbe, domain: Domain, clock: Clock | None
 ) -> list[SetCheck]:
     """Return whether a task comes to the same after all others of its set, and at another time.
 

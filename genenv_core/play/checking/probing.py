@@ -7,7 +7,7 @@ that no attempt contains.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from genenv_core.domains.protocol import Domain, judged_while_played, repeatable, right_turns
 from genenv_core.domains.steps import FAILURES, EnvironmentLost, error_line, shortly
@@ -30,22 +30,39 @@ class Judged:
     """What became of an attempt: its verdict, or why there is none.
 
     `heard` is what the tools said in each turn, `verdict` a short text, `success` whether it is
-    one, and `wrong` what is wrong with the verdict, or ''.
+    one, and `wrong` what is wrong with the verdict, or ''. `reward` is None without a verdict.
     """
 
     verdict: str
     heard: tuple[str, ...] = ()
     success: bool = False
     wrong: str = ""
+    reward: float | None = None
 
 
-Probe = dict[str, Judged]
-"""Attempts by what they are, such as `the answer '7'`."""
+@dataclass(frozen=True, slots=True)
+class TaskProbe:
+    """What some attempts at a task came to, by what they are, such as `the answer '7'`.
+
+    `turns` are those of the right attempt; [] where the domain has none, or fails to say.
+    """
+
+    attempts: dict[str, Judged] = field(default_factory=dict[str, Judged])
+    turns: list[str] = field(default_factory=list[str])
+
+    @property
+    def floor(self) -> float | None:
+        """Return the reward of an empty answer; None where it got no verdict."""
+        empty = self.attempts.get(NOTHING)
+        return None if empty is None else empty.reward
+
 
 RIGHT = "the right attempt"
 
+NOTHING = f"the answer {shortly('')}"
 
-def probe(draft: TaskDraft, domain: Domain) -> Probe:
+
+def probe(draft: TaskDraft, domain: Domain) -> TaskProbe:
     """Return what the right attempt and some answers come to.
 
     Raises EnvironmentLost where the environment that plays the task is lost.
@@ -55,16 +72,17 @@ def probe(draft: TaskDraft, domain: Domain) -> Probe:
         texts += domain.trivial_answers(draft)
     found = {f"the answer {shortly(text)}": answered(draft, domain, text) for text in texts}
     turns = turns_of(draft, domain)
-    return found | ({RIGHT: played(draft, domain, turns)} if turns else {})
+    right = {RIGHT: played(draft, domain, turns)} if turns else {}
+    return TaskProbe(found | right, turns)
 
 
-def differing(first: Probe, again: Probe) -> str:
+def differing(first: TaskProbe, again: TaskProbe) -> str:
     """Return the first attempt that came to something else, and to what; '' if none."""
-    for name in first.keys() | again.keys():
-        if name not in first or name not in again:
+    for name in first.attempts.keys() | again.attempts.keys():
+        if name not in first.attempts or name not in again.attempts:
             return f"{name} is there once"
-    for name, before in first.items():
-        after = again[name]
+    for name, before in first.attempts.items():
+        after = again.attempts[name]
         if before.heard != after.heard:
             return f"in {name} the tools say something else"
         if (before.verdict, before.success) != (after.verdict, after.success):
@@ -72,14 +90,15 @@ def differing(first: Probe, again: Probe) -> str:
     return ""
 
 
-def set_checks(draft: TaskDraft, domain: Domain, first: Probe) -> list[SetCheck]:
+def set_checks(draft: TaskDraft, domain: Domain, first: TaskProbe) -> list[SetCheck]:
     """Return what a task can be checked for by itself, beyond its certificate.
 
     `first` is a probe of the task. Raises EnvironmentLost where the environment is lost.
     """
     idle = played(draft, domain, IDLE)
     unattempted = _begun(draft, domain)
-    wrong = next((f"{name} {one.wrong}" for name, one in first.items() if one.wrong), "")
+    judged = first.attempts.items()
+    wrong = next((f"{name} {one.wrong}" for name, one in judged if one.wrong), "")
     found = {
         SetFlaw.WRONG_VERDICT: wrong,
         SetFlaw.PASSES_UNATTEMPTED: "no turn at all is a success" if unattempted.success else "",
@@ -87,10 +106,11 @@ def set_checks(draft: TaskDraft, domain: Domain, first: Probe) -> list[SetCheck]
             f"{len(idle.heard)} empty turns are a success" if idle.success else ""
         ),
     }
-    turns = turns_of(draft, domain)
-    if turns and RIGHT in first and repeatable(domain):
-        again = {RIGHT: played(draft, domain, turns)}
-        found[SetFlaw.UNREPEATABLE] = differing({RIGHT: first[RIGHT]}, again)
+    turns = first.turns
+    if turns and repeatable(domain):
+        before = TaskProbe({RIGHT: first.attempts[RIGHT]})
+        again = TaskProbe({RIGHT: played(draft, domain, turns)})
+        found[SetFlaw.UNREPEATABLE] = differing(before, again)
     if depends_on_seed(domain):
         heard = {
             (played(draft, domain, turns, seed).heard, played(draft, domain, IDLE, seed).heard)
@@ -169,7 +189,7 @@ def _verdict(draft: TaskDraft, domain: Domain, messages: Sequence[Message]) -> J
         return Judged(f"no verdict ({why})", wrong=f"gets no verdict: score raised {why}")
     if wrong := wrong_verdict(verdict):
         return Judged(shown(verdict), wrong=f"gets no verdict: score {wrong.found}")
-    return Judged(_in_words(verdict), success=verdict.success)
+    return Judged(_in_words(verdict), success=verdict.success, reward=verdict.reward)
 
 
 def _in_words(verdict: Verdict) -> str:

@@ -65,6 +65,36 @@ REMEDIES: dict[AnyFlaw, tuple[str, str]] = {
 }
 """The method that has a flaw, and what to do."""
 
+MEANINGS: dict[AnyFlaw, str] = {
+    Flaw.LEAKS_ANSWER: "The request says its answer, or a part that has to be worked out.",
+    Flaw.REJECTS_GROUND_TRUTH: "The task's own answer is judged wrong.",
+    Flaw.ACCEPTS_TRIVIAL: "An empty, constant, incomplete or echoed answer is a success.",
+    Flaw.ACCEPTS_CANARY: "A text that answers nothing is a success.",
+    Flaw.UNSTEADY_VERDICT: "One and the same attempt gets different verdicts.",
+    Flaw.UNKNOWN_TOOL: "The right answer calls a tool that the agent does not have.",
+    Flaw.UNREACHABLE: "A right attempt never succeeds.",
+    Flaw.AMBIGUOUS: "A right attempt succeeds by chance: with some seeds of the environment.",
+    Flaw.LEAKS_EARLY: "A tool says a part of the answer before the right calls were made.",
+    SetFlaw.WRONG_VERDICT: "An answer gets no verdict, or a reward that is no number from 0 to 1.",
+    SetFlaw.PASSES_UNATTEMPTED: "An attempt that ends before its first turn is a success.",
+    SetFlaw.ALREADY_SOLVED: "An attempt that says nothing is a success.",
+    SetFlaw.UNREPEATABLE: "The same turns with the same seed get other answers or verdicts.",
+    SetFlaw.IGNORES_SEED: "The environment is to depend on its seed, and all seeds give the same.",
+    SetFlaw.DEPENDS_ON_ORDER: "After other tasks the same attempt gets other answers or verdicts.",
+    SetFlaw.DEPENDS_ON_TIME: "At another time the same attempt gets other answers or verdicts.",
+    SetFlaw.CONTRADICTS: "Another task reads alike, and what is right there is wrong here.",
+    SetFlaw.DUPLICATE: "The task is another one of the set again.",
+}
+"""What each flaw is, as a sentence for people who do not know genenv."""
+
+NOT_FOUND = (
+    "a judge that accepts wrong answers which nobody tried, such as every number",
+    "a mistake that the ground truth, the judge and the domain's own solution share",
+    "a hint in other words than the answer's",
+    "a clock that is asked past Python",
+)
+"""What playing does not find."""
+
 
 @dataclass(frozen=True, slots=True)
 class SetCheck:

@@ -27,7 +27,7 @@ from genenv_core.play.certificate import ATTEMPTS, CANARIES, REPEATS, Check, cer
 from genenv_core.play.checking.calling import called, drawn
 from genenv_core.play.checking.comparing import alike, beside_checks, clock_of, later_checks
 from genenv_core.play.checking.domain import of_attributes
-from genenv_core.play.checking.probing import Probe, probe, set_checks
+from genenv_core.play.checking.probing import TaskProbe, probe, set_checks
 from genenv_core.play.checking.set_flaws import (
     AnyFlaw,
     SetCheck,
@@ -63,7 +63,7 @@ class CertifiedTask:
 
     task: SetTask
     checks: tuple[Check | SetCheck, ...]
-    first: Probe = field(default_factory=Probe, compare=False, repr=False)
+    first: TaskProbe = field(default_factory=TaskProbe, compare=False, repr=False)
 
     @property
     def sound(self) -> bool:

@@ -23,15 +23,20 @@ from flows.cli.app import app
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError, DomainError, GenenvError, IntegrityError
 from genenv_core.exchange.environments.playing import DRAFT
-from genenv_core.play.checking.folder import read_folder
+from genenv_core.play.checking.elsewhere.process import (
+    ProcessEnded,
+    ProcessTooLong,
+    asked_process,
+)
+from genenv_core.play.checking.elsewhere.reading import read_folder
 from genenv_core.play.checking.sets import certified, compared, rows_of
 from genenv_core.storage.canonical import digest, file_sha256
 from tests.mutations import mutation
 from tests.unit.exchange.test_environments import PACKAGE, given_away, with_config
 
-FOLDER = "genenv_core/play/checking/folder.py"
-ELSEWHERE = "genenv_core/play/checking/elsewhere.py"
-CHILD = "genenv_core/play/checking/folder_child.py"
+FOLDER = "genenv_core/play/checking/elsewhere/reading.py"
+ELSEWHERE = "genenv_core/play/checking/elsewhere/process.py"
+CHILD = "genenv_core/play/checking/elsewhere/folder_child.py"
 TASKS = f"{PACKAGE}/tasks.jsonl"
 JUDGE = f"{PACKAGE}/genenv_core/domains/desk/domain.py"
 
@@ -263,3 +268,16 @@ def test_a_line_that_is_no_task_is_named(given: Path) -> None:
     restated(given)
     with pytest.raises(DataError, match=r"line 1: a task's difficulty is 'hard': make it a finite"):
         read_folder(given)
+
+
+@mutation("nobody ends a process whose time is over", ELSEWHERE, "            timer.start()",
+          "            pass")  # fmt: skip
+def test_a_process_has_a_limit_and_its_last_words() -> None:
+    waits = [sys.executable, "-c", "import sys, threading; threading.Event().wait(60)"]
+    with asked_process(waits, "it", limit_s=0.1) as ask, pytest.raises(ProcessTooLong):
+        ask("about")
+    ends = [sys.executable, "-c", "import sys; sys.exit('first\\nlast')"]
+    with asked_process(ends, "it") as ask, pytest.raises(ProcessEnded) as ended:
+        ask("about")
+    assert str(ended.value) == "it ended its process: last"
+    assert not isinstance(ended.value, ProcessTooLong)

@@ -16,11 +16,10 @@ from genenv_core.config.load import resolve
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.errors import ConfigError
-from genenv_core.play.answer import answering
 from genenv_core.training.grpo.taught import GroupInfluence, ScoredAnswer
 from schemas.validate import validate
 from tasks.grpo_update import STAGE
-from tasks.policies.attribution import influence_rows
+from tasks.policies.attribution import answering, influence_rows
 from tasks.stage.key import parts_of
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS

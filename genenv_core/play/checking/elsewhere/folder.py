@@ -6,30 +6,25 @@ else. Only JSON goes between the two.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from genenv_core.domains.protocol import Domain, Episode, SolutionTurn
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import DataError, DomainError, one_line
-from genenv_core.play.checking import folder_child
+from genenv_core.play.checking.elsewhere import folder_child
+from genenv_core.play.checking.elsewhere.process import (
+    SAID,
+    AskedProcess,
+    ForeignFault,
+    asked_process,
+)
 from genenv_core.types import Cause, JsonObject, Message, Observation, TaskDraft, Verdict
-
-SAID = 300
-"""Characters of what a process said before it ended."""
-
-
-class FolderFault(Exception):
-    """Whatever the folder's code raised; each has the name of its class there."""
 
 
 class FolderDomain:
@@ -39,7 +34,7 @@ class FolderDomain:
     folder's domain has. It draws no tasks: the folder holds them.
     """
 
-    def __init__(self, ask: FolderProcess) -> None:
+    def __init__(self, ask: AskedProcess) -> None:
         """Ask the process what the domain is."""
         self._ask = ask
         about = ask("about")
@@ -90,7 +85,7 @@ class FolderDomain:
 class FolderEpisode:
     """An attempt that goes on in the other process."""
 
-    def __init__(self, ask: FolderProcess, number: int) -> None:
+    def __init__(self, ask: AskedProcess, number: int) -> None:
         """Remember which one it is."""
         self._ask, self._number = ask, number
 
@@ -106,72 +101,35 @@ class FolderEpisode:
         )
 
 
-class FolderProcess:
-    """Asks the process, one question after the other."""
+@contextmanager
+def folder_process(
+    folder: Path, package: str, *, limit_s: float | None = None
+) -> Generator[AskedProcess]:
+    """Start the process that plays a folder, and end it afterwards, or after `limit_s` seconds.
 
-    def __init__(self, child: subprocess.Popen[str], errors: IO[bytes]) -> None:
-        self._child, self._errors = child, errors
-
-    def __call__(self, do: str, **given: Any) -> Any:
-        """Return the answer.
-
-        Raises what the folder's code raised: EnvironmentLost for one of that name and for a process
-        that ended, DomainError for one of genenv's own errors, and else a FolderFault.
-        """
-        if self._child.stdin is None or self._child.stdout is None:
-            raise EnvironmentLost("the process of the folder's code has no pipes")
-        try:
-            self._child.stdin.write(json.dumps({"do": do, **given}) + "\n")
-            self._child.stdin.flush()
-            line = self._child.stdout.readline()
-        except OSError:
-            line = ""
-        if not line:
-            raise EnvironmentLost(f"the folder's code ended its process: {self.last_words()}")
-        answer = cast("dict[str, Any]", json.loads(line))
-        if "is" in answer:
-            return answer["is"]
-        if answer["lost"]:
-            raise EnvironmentLost(answer["said"])
-        kind = DomainError if answer["own"] else FolderFault
-        raise type(answer["raised"], (kind,), {})(answer["said"])
-
-    def last_words(self) -> str:
-        """Return the last line that the process said."""
-        self._child.kill()
-        self._child.wait()
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
-        return one_line(said[-1], SAID) if said else "it said nothing"
+    It sees no module beside the folder's package and what is installed for this Python, and no
+    compiled file of the folder, of which the statement says nothing.
+    """
+    script = Path(folder_child.__file__)
+    command = [sys.executable, "-P", script, package, folder.resolve()]
+    with asked_process(command, "the folder's code", limit_s=limit_s) as ask:
+        yield ask
 
 
 @contextmanager
 def folder_domain(folder: Path, package: str) -> Generator[Domain]:
     """Start the process that plays a folder's domain, and end it afterwards.
 
-    It sees no module beside the folder's package and what is installed for this Python, and no
-    compiled file of the folder, of which the statement says nothing. Raises DataError where the
-    folder's code does not begin.
+    Raises DataError where the folder's code does not begin.
     """
-    with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryFile() as errors:
-        script = Path(folder_child.__file__)
-        child = subprocess.Popen(
-            [sys.executable, "-P", str(script), package, str(folder.resolve())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-            text=True, encoding="utf-8", cwd=empty,
-            env={**os.environ, "PYTHONPATH": "", "PYTHONPYCACHEPREFIX": empty},
-        )  # fmt: skip
-        try:
-            yield cast(Domain, _begun(FolderProcess(child, errors)))
-        finally:
-            child.kill()
-            child.communicate()
+    with folder_process(folder, package) as ask:
+        yield cast(Domain, _begun(ask))
 
 
-def _begun(ask: FolderProcess) -> FolderDomain:
+def _begun(ask: AskedProcess) -> FolderDomain:
     try:
         return FolderDomain(ask)
-    except (EnvironmentLost, FolderFault, DomainError) as error:
+    except (EnvironmentLost, ForeignFault, DomainError) as error:
         raise DataError(
             f"the folder's code does not run here: {one_line(error, SAID)}: install what its "
             "pyproject.toml names beside genenv, or ask who made it"

@@ -1,14 +1,13 @@
 """Plays the domain of an exported folder in a process of its own; runs as a script.
 
 `python -P folder_child.py PACKAGE FOLDER` reads a request a line and writes an answer a line, all
-in JSON. Of genenv it imports nothing but the clock that lies beside it, so what a folder lacks
+in JSON. Of genenv it imports nothing but two modules of these checks, so what a folder lacks
 shows here, and no code of a folder meets genenv's own.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import types
 from collections import OrderedDict
@@ -29,6 +28,8 @@ EPISODES = 64
 
 TOP = "genenv_core"
 
+PLAYING = f"{TOP}.exchange.environments.playing"
+
 
 class FolderHost:
     """Answers requests about one domain."""
@@ -46,8 +47,10 @@ class FolderHost:
         self._draft: Any = import_module(f"{package}.{TOP}.types").TaskDraft
         self._episodes: OrderedDict[int, Any] = OrderedDict()
         self._clock: Any = None
-        self._package = package
+        self._package, self._inner = package, inner
+        self._tasks: Any = None
         self._begun = 0
+        self._only_own()
 
     def answer(self, request: Mapping[str, Any]) -> Any:
         """Return the answer to a request; raises what the domain raises."""
@@ -97,22 +100,39 @@ class FolderHost:
             "cause": seen.cause.value,
         }
 
+    def do_said(self, index: int, turns: list[str], seed: int, cut: bool) -> Any:
+        """Return reward and success of a whole attempt at a task of the folder.
+
+        It goes as one of whoever plays the folder: by the module `playing` that lies in it.
+        """
+        if self._tasks is None:
+            playing = import_module(f"{self._package}.{PLAYING}")
+            self._tasks = playing.read_tasks(self._inner)
+            self._only_own()
+        verdict = self._tasks.said(index, turns, seed=seed, cut=cut)
+        return [verdict.reward, verdict.success]
+
     def do_clock(self, ahead: bool) -> None:
         """Let the clock be ahead, or true again."""
         if ahead:
-            clock = _clock()
+            clock = _beside("clock.py")
             self._clock = clock.clock_ahead(clock.clocks(self._package))
             self._clock.__enter__()
         else:
             self._clock.__exit__(None, None, None)
 
+    def _only_own(self) -> None:
+        if foreign := sorted(name for name in sys.modules if name.partition(".")[0] == TOP):
+            sys.exit(f"the folder's code imports {foreign[0]} of genenv itself")
+
     def _method(self, name: str, draft: Any) -> Any:
         return list(getattr(self._domain, name)(draft))
 
 
-def _clock() -> Any:
-    place = Path(__file__).with_name("clock.py")
-    spec = spec_from_file_location("clock_of_the_folder", place)
+def _beside(name: str) -> Any:
+    """Return a module of genenv by its file, without a name that the folder's code could import."""
+    place = Path(__file__).parents[1] / name
+    spec = spec_from_file_location(f"{place.stem}_of_the_folder", place)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {place}")
     found = module_from_spec(spec)
@@ -120,32 +140,5 @@ def _clock() -> Any:
     return found
 
 
-def _raised(error: BaseException) -> dict[str, Any]:
-    names = [kind.__name__ for kind in type(error).__mro__]
-    return {
-        "raised": names[0],
-        "said": str(error),
-        "lost": "EnvironmentLost" in names,
-        "own": "GenenvError" in names,
-    }
-
-
-def serve() -> None:
-    """Answer requests until there are no more."""
-    package, folder = sys.argv[1:]
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the domain prints is no answer
-    host = FolderHost(package, folder)
-    if foreign := sorted(name for name in sys.modules if name.partition(".")[0] == TOP):
-        sys.exit(f"the folder's code imports {foreign[0]} of genenv itself")
-    for line in sys.stdin:
-        try:
-            answer: dict[str, Any] = {"is": host.answer(json.loads(line))}
-        except (Exception, SystemExit) as error:
-            answer = _raised(error)
-        out.write(json.dumps(answer, default=repr) + "\n")
-        out.flush()
-
-
 if __name__ == "__main__":
-    serve()
+    _beside("elsewhere/serving.py").serve(lambda: FolderHost(*sys.argv[1:]))

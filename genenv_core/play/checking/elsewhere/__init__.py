@@ -1,0 +1,1 @@
+"""Plays tasks by code that is not genenv's, in another process, which only answers."""
