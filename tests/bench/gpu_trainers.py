@@ -139,7 +139,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from genenv_core.training.grpo.trainer import stored_reward
+    from genenv_core.training.grpo.stored import stored_reward
     from genenv_core.training.loop.steps import shared_arguments
 
     stored = _stored(rows)

@@ -80,6 +80,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.domains.desk.scoring", DOMAIN),
     ("genenv_core.training.warm_start.sft", {"bootstrap"}),
     ("genenv_core.training.grpo.trainer", {"grpo_update"}),
+    ("genenv_core.training.grpo.stored", {"grpo_update"}),
     ("genenv_core.training.sft.batches", {"warm_start"}),
     ("genenv_core.epoch.warm_starting", {"warm_start"}),
     ("genenv_core.exchange.examples", {"warm_start"}),

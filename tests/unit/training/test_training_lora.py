@@ -164,7 +164,7 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
 
 @mutation(
     "with adapters, the first checkpoint has the starting one",
-    "genenv_core/training/grpo/trainer.py", "adapter_name=None if self._to_bootstrap",
+    "genenv_core/training/grpo/stored.py", "adapter_name=None if self._to_bootstrap",
     'adapter_name="default" if self._to_bootstrap',
 )  # fmt: skip
 @pytest.mark.slow

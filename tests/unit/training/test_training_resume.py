@@ -203,7 +203,7 @@ def interrupted(request: Request, step: int) -> Path:
 
 @mutation(
     "a resumed update looks for mismatches under its moved weights",
-    "genenv_core/training/grpo/trainer.py",
+    "genenv_core/training/grpo/stored.py",
     "        self._leave_out_mismatches()  # the last moment of the start's weights where one "
     "resumes\n",
     "", by="[grpo near]",
@@ -247,7 +247,7 @@ def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
     "math.ceil(groups / per_step)", "(groups // per_step)", by="[grpo]",
 )  # fmt: skip
 @mutation(
-    "the loss of GRPO is never shown", "genenv_core/training/grpo/trainer.py",
+    "the loss of GRPO is never shown", "genenv_core/training/grpo/stored.py",
     "self.add(loss=loss / self.training.processes)", "pass", by="[grpo]",
 )  # fmt: skip
 @mutation(
