@@ -56,7 +56,7 @@ from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
-from genenv_core.training.requests import GrpoRequest
+from genenv_core.training.updates.grpo import GrpoRequest
 
 
 class RolloutTrainer(StepTrainer, GRPOTrainer):
@@ -194,6 +194,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         inputs["step_tokens"] = (step["completion_mask"] * step["tool_mask"]).sum()
         inputs["step_rows"] = sum(self._verdicts[group] for group in groups)
         inputs["rows"] = rows
+        inputs["row_groups"] = tuple(groups[row // size] for row in range(first, end))
         inputs |= self._scales(inputs)
         if self.beta:
             inputs["ref_per_token_logps"] = self._reference(inputs)
@@ -212,13 +213,14 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         with context:
             return self._logprobs(model, inputs)
 
-    def _logprobs(self, model: Any, inputs: dict[str, Any]) -> Any:
+    def _logprobs(self, model: Any, inputs: dict[str, Any], **options: Any) -> Any:
         """Return the logprobs of a micro-batch's completions under a model, (rows, tokens)."""
         return self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
             torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
             logits_to_keep=inputs["completion_ids"].size(1),
+            **options,
         )[0]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

@@ -39,7 +39,8 @@ from genenv_core.training.grpo.batches import StoredRollouts
 from genenv_core.training.grpo.stored import RolloutTrainer, trainer_of
 from genenv_core.training.loop.steps import checked
 from genenv_core.training.loop.update import carry_out
-from genenv_core.training.requests import GrpoRequest, UpdateResult
+from genenv_core.training.requests import UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
 
 
 class StoredRolloutTrainer(RolloutTrainer):

@@ -25,7 +25,7 @@ from genenv_core.epoch.warm_starting import (
     short_of,
     valid_texts,
 )
-from genenv_core.training.requests import of_warm_start
+from genenv_core.training.updates.warm_start import of_warm_start
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for

@@ -28,7 +28,9 @@ from genenv_core.errors import ModelError, NumericalError, TrainingError
 from genenv_core.training.grpo import trainer as grpo
 from genenv_core.training.grpo.batches import GroupBatches
 from genenv_core.training.loop.steps import warmed_up
-from genenv_core.training.requests import GrpoRequest, UpdateResult, run_update
+from genenv_core.training.requests import UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.table import run_update
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (

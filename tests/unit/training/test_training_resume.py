@@ -36,16 +36,13 @@ from genenv_core.training.loop import checkpoints
 from genenv_core.training.loop import steps as loop_steps
 from genenv_core.training.loop.checkpoints import CheckpointKeeper, request_digest
 from genenv_core.training.processes.workers import WorkerTrainer
-from genenv_core.training.requests import (
-    GrpoRequest,
-    RwrRequest,
-    SftRequest,
-    TrainerCheckpoints,
-    UpdateResult,
-    run_update,
-)
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.training.warm_start.request import noted_steps
 from tests.examples import some
 from tests.mutations import mutation
