@@ -47,7 +47,9 @@ def check_installed(group: str) -> None:
         )
 
 
-def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoint:
+def point_of(
+    group: str, name: str, field: str, elsewhere: str = "", also: tuple[str, ...] = ()
+) -> EntryPoint:
     """Return the entry point of a name; genenv's own wins over another one of the same name.
 
     Raises ConfigError where the name is unknown, several packages offer different things, or
@@ -58,6 +60,7 @@ def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoi
         name: the name.
         field: where the name was given, for errors.
         elsewhere: what else may be given there, for errors.
+        also: names that mean something without an entry point, for errors.
     """
     own = own_points(group).get(name)
     if own is not None:
@@ -67,7 +70,7 @@ def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoi
     points = _all(group, tuple(sys.path)).get(name, ())
     if not points:
         raise ConfigError(
-            f"{field} {name!r} is unknown; known: {', '.join(known_names(group))} "
+            f"{field} {name!r} is unknown; known: {', '.join([*also, *known_names(group)])} "
             f"(others come from packages with an entry point in {group}{elsewhere})"
         )
     if len({point.value for point in points}) > 1:

@@ -4,13 +4,17 @@ The loss of a rollout is -(reward - baseline) times the logprob of what pi_agent
 its tokens. There is no clip and no division by a deviation.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from __future__ import annotations
 
-import torch
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
 from pydantic import BaseModel, ConfigDict
 
-from genenv_core.training.updates.algorithm import RolloutBatch
+if TYPE_CHECKING:  # torch is not needed to look at keys, so it is not loaded for that
+    import torch
+
+    from genenv_core.training.updates.algorithm import RolloutBatch
 
 
 class ReinforceOptions(BaseModel):

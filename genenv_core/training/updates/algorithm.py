@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from genenv_core.config.sections.updates import GRPO
 from genenv_core.errors import ConfigError, TrainingError, described
 from genenv_core.plugins import ALGORITHMS, failures_named, placed_point, point_of
 
@@ -137,6 +138,6 @@ def _point(name: str) -> EntryPoint:
         ALGORITHMS,
         name,
         FIELD,
-        "; grpo is genenv's own; a class of your own is named by its place: my_algorithm.py:Mine "
-        "or package.module:Mine",
+        "; a class of your own is named by its place: my_algorithm.py:Mine or package.module:Mine",
+        also=(GRPO,),
     )

@@ -153,7 +153,7 @@ def test_a_missed_target_says_what_to_do(right: int, short: bool) -> None:
 
 
 @mutation(
-    "a warm start hands on an adapter", "genenv_core/training/requests.py",
+    "a warm start hands on an adapter", "genenv_core/training/updates/warm_start.py",
     'update={"merge": True}', 'update={"merge": False}',
 )  # fmt: skip
 def test_adapters_are_merged_because_the_games_begin_without_one() -> None:

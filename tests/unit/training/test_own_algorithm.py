@@ -218,7 +218,7 @@ def spoilt(**parts: Any) -> Any:
 FAULTS: list[tuple[dict[str, Any], str]] = [
     (
         {"losses": lambda self, batch: batch.logprobs.sum()},
-        rX,
+        r"losses returned \(\) for rows",
     ),
     ({"losses": lambda self, batch: 1.0}, "losses returned float for rows"),
     ({"losses": lambda self, batch: batch.old_logprobs}, "losses has no gradient"),

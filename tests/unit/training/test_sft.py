@@ -39,7 +39,7 @@ from tests.unit.training.builders_training import (
 
 BATCHES = "genenv_core/training/sft/batches.py"
 TRAINER = "genenv_core/training/sft/trainer.py"
-REQUESTS = "genenv_core/training/requests.py"
+REQUESTS = "genenv_core/training/updates/warm_start.py"
 STEPS = "genenv_core/training/loop/steps.py"
 SHARDS = "genenv_core/training/loop/shards.py"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
