@@ -1,7 +1,8 @@
 """The REINFORCE of docs/examples in a whole run.
 
 Invariants: two epochs end, both updates of the agent are computed by it, and the stored advantages
-are its own; a run that was killed in the seal of a trainer checkpoint ends with the tables and weights of one that never was.
+are its own; a run that was killed in the seal of a trainer checkpoint ends with the tables and
+weights of one that never was.
 """
 
 from __future__ import annotations
