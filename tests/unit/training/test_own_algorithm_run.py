@@ -16,10 +16,13 @@ import pytest
 
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import REPOSITORY
+from tests.pipeline.conftest import api, begun, begun_root
 from tests.same import main
 from tests.storm import points
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
+
+__all__ = ["api", "begun", "begun_root"]
 
 SETTINGS = (
     f"agent_update.algorithm={REPOSITORY / 'docs' / 'examples' / 'reinforce.py'}:Reinforce",
