@@ -69,4 +69,5 @@ def test_a_run_by_it_that_was_killed_ends_like_one_that_never_was(
         "FROM update_samples AS u JOIN scores AS s ON s.trace_id = u.row_id "
         "WHERE u.policy = 'agent'",
     )
-    assert rows.height > 16 and (rows["advantage"] - rows["own"]).abs().max() < 1e-9
+    gaps = [abs(own - stored) for stored, own in rows.iter_rows()]
+    assert len(gaps) > 16 and max(gaps) < 1e-9
