@@ -76,8 +76,9 @@ def plugin_modules(config: RunConfig) -> list[str]:
     """Return every module that counts in the keys of a run's stages, genenv's own among them."""
     found: set[str] = set()
     for task in TASKS.values():
-        domain = domain_of(task.stage, config)
-        found |= set(counted(*task.stage.modules, *chosen_modules(task.stage, config, domain)))
+        stage = task.stage.as_asked(config)
+        chosen = chosen_modules(stage, config, domain_of(stage, config))
+        found |= set(counted(*stage.modules, *chosen))
     return sorted(found)
 
 

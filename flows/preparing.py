@@ -17,6 +17,7 @@ from flows.running.standstill import standstills_said
 from flows.up.previous import live_api
 from genenv_core.allowances import check_allowances
 from genenv_core.benchmarks.measuring.request import of_agent
+from genenv_core.config.arms import ARMS
 from genenv_core.config.branching import branch_name
 from genenv_core.config.load import run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
@@ -37,6 +38,7 @@ from genenv_core.play.checking.domain import check_shortly
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
+from genenv_core.training.updates.algorithm import check_passes, get_algorithm
 from genenv_core.types import Policy
 from tasks.tracking.client import check_tracking
 
@@ -152,6 +154,7 @@ def prepare(
     if computes:
         _check_measured(config)
         _check_own_domain(config)
+        _check_algorithm(config)
         if config.grpo.attribution:
             from tasks.policies.attribution import answering  # loads Prefect
 
@@ -289,6 +292,18 @@ def _check_own_domain(config: RunConfig) -> None:
             base=0 if data.base_file else min(data.base_tasks, CHECKED),
             heldout=min(data.validation_tasks + data.test_tasks, CHECKED),
         )
+
+
+def _check_algorithm(config: RunConfig) -> None:
+    """Raise GenenvError where an algorithm of one's own has a fault that a few numbers show."""
+    own = config.agent_update
+    if not (own.own and ARMS[config.arm].trains_agent):
+        return
+    algorithm = get_algorithm(own.algorithm, own.options)
+    check_passes(own.algorithm, algorithm, config.grpo.passes)
+    from genenv_core.training.own.checking import check_losses  # loads torch
+
+    check_losses(own.algorithm, algorithm)
 
 
 def _measured(config: RunConfig) -> BenchmarkInputs:

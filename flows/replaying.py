@@ -53,6 +53,7 @@ Place = tuple[int, str]
 
 REACHES: dict[str, Callable[[RunConfig], bool]] = {
     "domain.name": lambda config: not is_built_in(config.domain.name, config.domain.options),
+    "agent_update.algorithm": lambda config: config.agent_update.own,
     "teacher.url": lambda config: config.teacher.url is not None,
     "compute.vllm.arguments": lambda config: bool(config.compute.vllm.arguments),
     # A model with a revision is one of the hub, from where it would be fetched.

@@ -1,23 +1,29 @@
-"""Domains and benchmarks by their entry points, genenv's own as those of other packages.
+"""Domains, benchmarks and algorithms by entry points, genenv's own as those of other packages.
 
 The entry points of genenv itself stand in its `pyproject.toml`, those of other packages in theirs.
 They are read from what is installed and loaded only when they are chosen. A process reads each
-group once, and again where `sys.path` has changed.
+group once, and again where `sys.path` has changed. A class without a package is named by its place.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib import invalidate_caches
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
 from genenv_core.errors import ConfigError, GenenvError, described
 from genenv_core.shortage import blame_machine
 
 DOMAINS = "genenv.domains"
 BENCHMARKS = "genenv.benchmarks"
+ALGORITHMS = "genenv.updates"
+"""Genenv has none of this group itself: the algorithms of its own are not plug-ins."""
 
 DISTRIBUTION = "genenv"
 
@@ -41,26 +47,30 @@ def check_installed(group: str) -> None:
         )
 
 
-def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoint:
+def point_of(
+    group: str, name: str, field: str, elsewhere: str = "", also: tuple[str, ...] = ()
+) -> EntryPoint:
     """Return the entry point of a name; genenv's own wins over another one of the same name.
 
     Raises ConfigError where the name is unknown, several packages offer different things, or
     genenv's own are not installed, so that no other one can take the place of one of them.
 
     Args:
-        group: `DOMAINS` or `BENCHMARKS`.
+        group: `DOMAINS`, `BENCHMARKS` or `ALGORITHMS`.
         name: the name.
         field: where the name was given, for errors.
         elsewhere: what else may be given there, for errors.
+        also: names that mean something without an entry point, for errors.
     """
     own = own_points(group).get(name)
     if own is not None:
         return own
-    check_installed(group)
+    if group != ALGORITHMS:
+        check_installed(group)
     points = _all(group, tuple(sys.path)).get(name, ())
     if not points:
         raise ConfigError(
-            f"{field} {name!r} is unknown; known: {', '.join(known_names(group))} "
+            f"{field} {name!r} is unknown; known: {', '.join([*also, *known_names(group)])} "
             f"(others come from packages with an entry point in {group}{elsewhere})"
         )
     if len({point.value for point in points}) > 1:
@@ -69,6 +79,33 @@ def point_of(group: str, name: str, field: str, elsewhere: str = "") -> EntryPoi
             f"({', '.join(sorted(point.value for point in points))}): uninstall all but one"
         )
     return points[0]
+
+
+def placed_point(group: str, name: str, field: str, example: str) -> EntryPoint:
+    """Return an entry point for a class that is named by its place; raises ConfigError.
+
+    The folder of a file, or for a module the current one, goes to the end of `sys.path`.
+
+    Args:
+        group: the group of entry points that it is one of.
+        name: `my_file.py:Class` or `package.module:Class`.
+        field: where the name was given, for errors.
+        example: how a class in a file is named there, for errors.
+    """
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise ConfigError(
+            f"{field} {name!r}: a class is named by its place, as in {example} or "
+            f"package.module:{example.rpartition(':')[2]}"
+        )
+    if place.endswith(".py"):
+        return EntryPoint(
+            name, f"{_of_file(name, Path(place).expanduser(), field)}:{attribute}", group
+        )
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise ConfigError(f"{field} {name!r}: {place!r} is neither a .py file nor a module")
+    _importable(Path.cwd())
+    return EntryPoint(name, f"{place}:{attribute}", group)
 
 
 @contextmanager
@@ -101,3 +138,38 @@ def _all(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
     for point in entry_points(group=group):
         found.setdefault(point.name, []).append(point)
     return found
+
+
+def _of_file(name: str, path: Path, field: str) -> str:
+    """Return the name under which a file is imported; raises ConfigError where it cannot be."""
+    if not os.path.isfile(path):  # whatever the name
+        raise ConfigError(f"{field} {name!r}: there is no file {path.absolute()}")
+    path = path.resolve()
+    parts, folder = [path.stem], path.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    module = ".".join(parts)
+    if not all(part.isidentifier() for part in parts):
+        raise ConfigError(
+            f"{field} {name!r}: Python cannot import a module named {module!r}: rename the file"
+        )
+    _importable(folder)
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # of a package that fails, of a module without a spec
+        spec = None
+    found = spec.origin if spec else None
+    if found is None or Path(found).resolve() != path:
+        raise ConfigError(
+            f"{field} {name!r}: Python finds {found or 'nothing'} under the name {module!r}: "
+            "rename the file"
+        )
+    return module
+
+
+def _importable(folder: Path) -> None:
+    """Put a folder behind all others, so that what lies in it hides no library."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+        invalidate_caches()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,12 +10,20 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.mixture import step_count
+from genenv_core.config.sections.updates import AgentUpdateConfig
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
+from genenv_core.epoch.agent_update import (
+    Advantages,
+    DomainsOfTasks,
+    agent_rows,
+    grpo_advantages,
+)
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.training.requests import GrpoRequest
+from genenv_core.training.updates.algorithm import advantages_of, get_algorithm
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.own import OwnRequest
 from tasks.policies.update import update, without
 from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
 from tasks.stage.task import StageTask
@@ -28,17 +36,20 @@ STAGE = Stage(
     ("tasks.grpo_update", "genenv_core.training.grpo.trainer"),
     ("mixture", "grpo", "training", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
     ("torch", "transformers", "trl", "accelerate", "peft"),
-    FurtherWork(
-        "grpo.attribution",
-        (ATTRIBUTION,),
-        (
-            "domain",
-            "models.agent_chat_template_kwargs",
-            "rollout.max_tokens",
-            "rollout.max_turns",
-            "rollout.max_length",
-            "rollout.top_p",
-            "tools.max_errors",
+    (
+        FurtherWork("agent_update.own", ("genenv_core.training.own.trainer",), ("agent_update",)),
+        FurtherWork(
+            "grpo.attribution",
+            (ATTRIBUTION,),
+            (
+                "domain",
+                "models.agent_chat_template_kwargs",
+                "rollout.max_tokens",
+                "rollout.max_turns",
+                "rollout.max_length",
+                "rollout.top_p",
+                "tools.max_errors",
+            ),
         ),
     ),
 )
@@ -78,7 +89,7 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     config, initial, inputs = context.config, context.inputs.agent_initial, context.inputs
     rows = _rows(context) if inputs.train else None
     request = partial(
-        GrpoRequest,
+        _request(context),
         settings=config.grpo,
         training=config.training,
         group_size=config.rollout.n,
@@ -98,6 +109,27 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     )
 
 
+def _request(context: StageContext[GrpoUpdateInputs]) -> Callable[..., GrpoRequest]:
+    """Return what makes a request of this update's algorithm."""
+    own = _own(context)
+    if own is None:
+        return GrpoRequest
+    return partial(OwnRequest, algorithm=own.algorithm, options=own.options)
+
+
+def _own(context: StageContext[GrpoUpdateInputs]) -> AgentUpdateConfig | None:
+    """Return the configured algorithm of one's own, None with GRPO."""
+    return context.config.agent_update if "agent_update" in context.stage.reads else None
+
+
+def _advantages(context: StageContext[GrpoUpdateInputs]) -> Advantages:
+    """Return what makes advantages of the rewards of all groups of the update."""
+    own = _own(context)
+    if own is None:
+        return partial(grpo_advantages, scale=context.config.grpo.scale_rewards == "group")
+    return partial(advantages_of, own.algorithm, get_algorithm(own.algorithm, own.options))
+
+
 def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
     inputs = context.inputs
     tokens, traces = (
@@ -112,7 +144,8 @@ def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
         epoch=context.epoch,
         policy_version=inputs.agent.policy_version,
         mixture=context.config.mixture,
-        grpo=context.config.grpo,
+        max_groups=context.config.grpo.max_groups,
+        advantages=_advantages(context),
         seed=context.seed_for("mixture"),
         domains=_domains(context, inputs.domains),
     )

@@ -34,7 +34,7 @@ from genenv_core.play.fidelity import Fidelity
 from genenv_core.play.simulator import Simulator
 from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.training.requests import RwrRequest, of_env
+from genenv_core.training.updates.rwr import RwrRequest, of_env
 from genenv_core.types import SamplingParams
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.scoring import arithmetic_of

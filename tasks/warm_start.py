@@ -33,7 +33,8 @@ from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples import read_examples
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
-from genenv_core.training.requests import SftRequest, TrainerCheckpoints, of_warm_start
+from genenv_core.training.requests import TrainerCheckpoints
+from genenv_core.training.updates.warm_start import SftRequest, of_warm_start
 from genenv_core.types import Policy
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.noted import show_steps, shown_steps

@@ -34,7 +34,8 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.training.requests import GrpoRequest, run_update
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.table import run_update
 from genenv_core.types import TaskSource
 
 ROWS = """

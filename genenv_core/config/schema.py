@@ -27,7 +27,12 @@ from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
-from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
+from genenv_core.config.sections.updates import (
+    AgentUpdateConfig,
+    GrpoConfig,
+    MixtureConfig,
+    RwrConfig,
+)
 from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.types import Policy
 
@@ -71,6 +76,8 @@ class RunConfig(Section):
     """D_train sample of an update."""
     grpo: GrpoConfig = Field(default_factory=lambda: GrpoConfig())
     """Agent update."""
+    agent_update: AgentUpdateConfig = Field(default_factory=lambda: AgentUpdateConfig())
+    """Algorithm of the agent update."""
     rwr: RwrConfig = Field(default_factory=lambda: RwrConfig())
     """Environment update."""
     training: TrainingConfig = Field(default_factory=lambda: TrainingConfig())
@@ -118,6 +125,7 @@ class RunConfig(Section):
         self._target()
         self._engine()
         self._attribution()
+        self._algorithm()
         self._measured()
         self._limited()
         lowest = self.gates.min_fidelity
@@ -273,6 +281,24 @@ class RunConfig(Section):
                 "grpo.attribution out or use strategy ddp"
             )
 
+    def _algorithm(self) -> None:
+        """Refuse an algorithm of one's own beside what only GRPO has."""
+        if not self.agent_update.own:
+            return
+        name = self.agent_update.algorithm
+        if others := self.grpo.of_its_loss:
+            fields = GrpoConfig.model_fields
+            back = " ".join(f"--set grpo.{f}={_plain(fields[f].default)}" for f in others)
+            raise ValueError(
+                f"grpo.{next(iter(others))} is of GRPO's loss and does nothing with "
+                f"agent_update.algorithm {name}: remove it, or take it back by {back}"
+            )
+        if self.rwr.pay == "signal":
+            raise ValueError(
+                "rwr.pay signal pays pi_env for the advantages of GRPO, and agent_update.algorithm "
+                f"{name} has its own: set rwr.pay to alpha or learnability"
+            )
+
     def _engine(self) -> None:
         """Refuse what the engine would ignore, and logprobs that it cannot return."""
         if self.compute.engine != "vllm":
@@ -295,3 +321,8 @@ class RunConfig(Section):
                     f"{section.temperature:g}: vLLM returns logprobs before the temperature or "
                     "after the nucleus, and neither is the sampling policy's: set one of them to 1"
                 )
+
+
+def _plain(value: object) -> str:
+    """Return a value as it is written in a configuration."""
+    return "null" if value is None else str(value)

@@ -8,19 +8,20 @@ named by its place: `my_domain.py:Units` or `package.module:Units`.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from importlib import invalidate_caches
 from importlib.metadata import EntryPoint
-from importlib.util import find_spec
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import Domain, JoinsDomains
-from genenv_core.errors import ConfigError
-from genenv_core.plugins import DOMAINS, failures_named, known_names, own_points, point_of
+from genenv_core.plugins import (
+    DOMAINS,
+    failures_named,
+    known_names,
+    own_points,
+    placed_point,
+    point_of,
+)
 
 SEVERAL = "several"
 """The domain that joins others: what `domains` in a configuration stands for."""
@@ -73,61 +74,10 @@ def _point(name: str) -> EntryPoint:
     if name == SEVERAL:  # of genenv itself, but no choice beside the domains that it joins
         return EntryPoint(name, "genenv_core.domains.kit.several.domain:several", DOMAINS)
     if ":" in name:
-        return EntryPoint(name, _placed(name), DOMAINS)
+        return placed_point(DOMAINS, name, "domain.name", "my_domain.py:Units")
     return point_of(
         DOMAINS,
         name,
         "domain.name",
         "; a class of your own is named by its place: my_domain.py:Units or package.module:Units",
     )
-
-
-def _placed(name: str) -> str:
-    """Return `module:Class` for a class that is named by its place; raises ConfigError."""
-    place, _, attribute = name.rpartition(":")
-    if not place or not attribute.isidentifier():
-        raise ConfigError(
-            f"domain.name {name!r}: a class is named by its place, as in my_domain.py:Units or "
-            "package.module:Units"
-        )
-    if place.endswith(".py"):
-        return f"{_of_file(name, Path(place).expanduser())}:{attribute}"
-    if not all(part.isidentifier() for part in place.split(".")):
-        raise ConfigError(f"domain.name {name!r}: {place!r} is neither a .py file nor a module")
-    _importable(Path.cwd())
-    return f"{place}:{attribute}"
-
-
-def _of_file(name: str, path: Path) -> str:
-    """Return the name under which a file is imported; raises ConfigError where it cannot be."""
-    if not os.path.isfile(path):  # whatever the name
-        raise ConfigError(f"domain.name {name!r}: there is no file {path.absolute()}")
-    path = path.resolve()
-    parts, folder = [path.stem], path.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    module = ".".join(parts)
-    if not all(part.isidentifier() for part in parts):
-        raise ConfigError(
-            f"domain.name {name!r}: Python cannot import a module named {module!r}: rename the file"
-        )
-    _importable(folder)
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):  # of a package that fails, of a module without a spec
-        spec = None
-    found = spec.origin if spec else None
-    if found is None or Path(found).resolve() != path:
-        raise ConfigError(
-            f"domain.name {name!r}: Python finds {found or 'nothing'} under the name {module!r}: "
-            "rename the file"
-        )
-    return module
-
-
-def _importable(folder: Path) -> None:
-    """Put a folder behind all others, so that what lies in it hides no library."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-        invalidate_caches()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.mixture import Group, admissible, draw
-from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig
+from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
 from genenv_core.epoch.rows import UpdateRows, frame
 from genenv_core.types import FinishReason, Policy
 from schemas.enums import MixtureShare
+
+Advantages = Callable[[Sequence[Sequence[float]]], Sequence[Sequence[float]]]
+"""Makes the advantage of each rollout, by groups, of the rewards of all groups of an update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,8 @@ def agent_rows(
     epoch: int,
     policy_version: int,
     mixture: MixtureConfig,
-    grpo: GrpoConfig,
+    max_groups: int,
+    advantages: Advantages,
     seed: int,
     domains: DomainsOfTasks | None = None,
 ) -> UpdateRows:
@@ -40,6 +45,7 @@ def agent_rows(
 
     `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
     `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.
+    `max_groups` is the most that an update draws; `advantages` are the algorithm's.
     `domains` are those of a run of several, which share the stored groups.
     """
     current, max_age = policy_version, mixture.max_policy_age
@@ -47,7 +53,7 @@ def agent_rows(
     history = stored.filter(pl.Series(young, dtype=pl.Boolean)).with_columns(
         source=pl.lit(MixtureShare.HISTORY.value)
     )
-    rows = _drawn(pl.concat([new, history]), mixture, grpo, seed, domains)
+    rows = _drawn(pl.concat([new, history]), mixture, max_groups, seed, domains)
     ends = traces.select("trace_id", truncated=pl.col("finish_reason") == FinishReason.LENGTH.value)
     attempts = tokens.join(ends, on="trace_id", maintain_order="left")
     training = rows.join(attempts, on="trace_id", maintain_order="left").select(
@@ -59,13 +65,13 @@ def agent_rows(
         "reward",
         "truncated",
     )
-    return UpdateRows(training, _samples(rows, epoch, scale=grpo.scale_rewards == "group"))
+    return UpdateRows(training, _samples(rows, epoch, advantages))
 
 
 def _drawn(
     rows: pl.DataFrame,
     mixture: MixtureConfig,
-    grpo: GrpoConfig,
+    max_groups: int,
     seed: int,
     domains: DomainsOfTasks | None,
 ) -> pl.DataFrame:
@@ -87,7 +93,7 @@ def _drawn(
             MixtureShare.BASE: mixture.base,
             MixtureShare.HISTORY: mixture.history,
         },
-        max_groups=grpo.max_groups,
+        max_groups=max_groups,
         seed=seed,
         domains=domains.shares if domains else None,
     )
@@ -95,12 +101,14 @@ def _drawn(
     return order.join(rows, on="group_id", maintain_order="left_right")
 
 
-def _samples(rows: pl.DataFrame, epoch: int, *, scale: bool) -> pl.DataFrame:
-    advantages = [
-        advantage
-        for _, members in rows.group_by("group_id", maintain_order=True)
-        for advantage in group_advantages(members["reward"].to_list(), scale=scale)
-    ]
+def grpo_advantages(groups: Sequence[Sequence[float]], *, scale: bool) -> list[list[float]]:
+    """Return the advantages of GRPO, from the rewards of groups."""
+    return [group_advantages(rewards, scale=scale) for rewards in groups]
+
+
+def _samples(rows: pl.DataFrame, epoch: int, advantages: Advantages) -> pl.DataFrame:
+    by_group = rows.group_by("group_id", maintain_order=True).agg("reward")
+    found = [one for group in advantages(by_group["reward"].to_list()) for one in group]
     samples = [
         {
             "row_id": row["trace_id"],
@@ -111,6 +119,6 @@ def _samples(rows: pl.DataFrame, epoch: int, *, scale: bool) -> pl.DataFrame:
             "policy_version": row["policy_version"],
             "advantage": advantage,
         }
-        for row, advantage in zip(rows.iter_rows(named=True), advantages, strict=True)
+        for row, advantage in zip(rows.iter_rows(named=True), found, strict=True)
     ]
     return frame("update_samples", samples)

@@ -22,7 +22,7 @@ from genenv_core.play.answer import reference_attempts
 from genenv_core.play.attempt import Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.training.grpo.taught import GroupInfluence, ScoredAnswer
-from genenv_core.training.requests import GrpoRequest
+from genenv_core.training.updates.grpo import GrpoRequest
 from genenv_core.types import SamplingParams, Task, TaskSource
 from tasks.policies.sampler import bounds_of
 from tasks.stage import StageContext

@@ -48,22 +48,22 @@ class Stage:
 
     `modules` are its own and those that it uses without an import, such as an update in another
     process. What they import counts too. `reads` are dotted fields or whole sections. `libraries`
-    are those whose version changes results.
+    are those whose version changes results. `further` is what it does where asked for.
     """
 
     name: str
     modules: tuple[str, ...]
     reads: tuple[str, ...]
     libraries: tuple[str, ...] = ()
-    further: FurtherWork | None = None
+    further: tuple[FurtherWork, ...] = ()
 
     def as_asked(self, config: RunConfig) -> Stage:
         """Return the stage with its further work where a configuration asks for that."""
-        more = self.further
-        if more is None or not attrgetter(more.asked)(config):
-            return self
-        modules, reads = (*self.modules, *more.modules), (*self.reads, *more.reads)
-        return replace(self, modules=modules, reads=reads, further=None)
+        modules, reads = self.modules, self.reads
+        for more in self.further:
+            if attrgetter(more.asked)(config):
+                modules, reads = (*modules, *more.modules), (*reads, *more.reads)
+        return replace(self, modules=modules, reads=reads, further=())
 
 
 @dataclass

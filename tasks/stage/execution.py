@@ -249,12 +249,12 @@ def _leased(
 
 def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
     """Compute and commit a stage; return its manifest, and whether it is this process's own."""
-    stage, store = call.stage, call.artifacts.store
+    stage, store = call.stage.as_asked(call.config), call.artifacts.store
     work = store.scratch()
     try:
         context = StageContext(
             stage=stage,
-            config=cast(RunConfig, ConfigView(call.config, stage.as_asked(call.config))),
+            config=cast(RunConfig, ConfigView(call.config, stage)),
             execution=call.config.execution,
             epoch=call.epoch,
             seed=call.config.seed,

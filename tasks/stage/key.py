@@ -23,6 +23,8 @@ from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.code import code_version
 from genenv_core.storage.records.keys import key_parts
 from genenv_core.surroundings import deciding, processor
+from genenv_core.training.updates.algorithm import get_algorithm
+from genenv_core.training.updates.algorithm import modules_of as algorithm_modules
 from tasks.stage.context import Stage
 from tasks.stage.inputs import Inputs, identities
 
@@ -116,6 +118,9 @@ def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> li
     chosen = modules_of(config.domain.name, domain) if domain else []
     if "compute.vllm" in stage.reads:  # what every stage that samples reads
         chosen.append(engine_module(config.compute.engine))
+    if "agent_update" in stage.reads:
+        own = config.agent_update
+        chosen += algorithm_modules(own.algorithm, get_algorithm(own.algorithm, own.options))
     if "training" in stage.reads and config.training.own_processes:
         chosen.append(LAUNCH)
     return chosen

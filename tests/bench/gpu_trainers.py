@@ -91,7 +91,7 @@ def _tokenizer(vocabulary: int) -> Any:
 
 
 def _grpo_request(plan: Plan, home: Path) -> Any:
-    from genenv_core.training.requests import GrpoRequest
+    from genenv_core.training.updates.grpo import GrpoRequest
 
     settings = GrpoConfig(
         passes=plan.steps, groups_per_step=plan.rows // GROUP, micro_batch_rows=plan.micro
@@ -139,7 +139,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    from genenv_core.training.grpo.trainer import stored_reward
+    from genenv_core.training.grpo.stored import stored_reward
     from genenv_core.training.loop.steps import shared_arguments
 
     stored = _stored(rows)
@@ -180,7 +180,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
 
 
 def _rwr_request(plan: Plan, home: Path) -> Any:
-    from genenv_core.training.requests import RwrRequest
+    from genenv_core.training.updates.rwr import RwrRequest
 
     settings = RwrConfig(
         steps=plan.steps, steps_per_row=100, micro_batch_rows=plan.micro, kl_cap=1e6

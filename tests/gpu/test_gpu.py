@@ -29,7 +29,8 @@ from genenv_core.engines.transformers.gap import Sampled, logprob_gap
 from genenv_core.engines.transformers.scoring import ScoringArithmetic
 from genenv_core.errors import Stopped
 from genenv_core.training.processes.workers import WorkerTrainer
-from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
+from genenv_core.training.updates.table import run_update
 from genenv_core.types import Completion
 from tests.unit.builders_engine import (
     GREEDY,

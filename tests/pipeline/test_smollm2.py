@@ -14,7 +14,7 @@ import pytest
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training.requests import run_update
+from genenv_core.training.updates.table import run_update
 from genenv_core.types import Message, Policy, SampleRequest, SamplingParams
 from tests.proof.changes import REPOSITORY
 from tests.unit.training.builders_training import grpo_of, grpo_rows, load, rwr_of, rwr_rows

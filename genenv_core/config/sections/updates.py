@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -87,6 +87,16 @@ class GrpoConfig(Section):
     aligned with that of the validation tasks' P(answer), for the table `influence` and the view
     `taught`. It needs a domain that writes answers, and changes no weight."""
 
+    @property
+    def of_its_loss(self) -> dict[str, Any]:
+        """Return the fields that GRPO's own loss reads, and no other's, where they are changed."""
+        names = ("clip_low", "clip_high", "delta", "scale_rewards", "loss_type", "attribution")
+        return {
+            name: value
+            for name in names
+            if (value := getattr(self, name)) != type(self).model_fields[name].default
+        }
+
     @model_validator(mode="after")
     def _useful(self) -> Self:
         if self.delta is not None and self.delta <= 1 + self.clip_high:
@@ -98,6 +108,37 @@ class GrpoConfig(Section):
             raise ValueError(
                 f"grpo.kl_reference {self.kl_reference} does nothing with grpo.kl_coef 0: set a "
                 "kl_coef, or remove kl_reference"
+            )
+        return self
+
+
+GRPO = "grpo"
+"""The algorithm of the agent's update that is part of genenv."""
+
+
+class AgentUpdateConfig(Section):
+    """Which algorithm the stage grpo_update carries out.
+
+    The section grpo has the settings of the loop, whatever the algorithm.
+    """
+
+    algorithm: str = Field(default=GRPO, min_length=1, max_length=1000)
+    """grpo, an algorithm registered under the entry-point group genenv.updates, or a class by its
+    place, as in my_algorithm.py:Mine or package.module:Mine (docs/algorithm.md)."""
+    options: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Options of an algorithm of one's own, which validates them; grpo has none."""
+
+    @property
+    def own(self) -> bool:
+        """Return whether the algorithm is not genenv's."""
+        return self.algorithm != GRPO
+
+    @model_validator(mode="after")
+    def _options(self) -> Self:
+        if self.options and not self.own:
+            raise ValueError(
+                "agent_update.options does nothing for grpo, whose settings are section grpo: "
+                "remove it, or name an algorithm of your own in agent_update.algorithm"
             )
         return self
 

@@ -14,7 +14,7 @@ from genenv_core.errors import NumericalError
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
-from genenv_core.training.requests import GrpoRequest
+from genenv_core.training.updates.grpo import GrpoRequest
 
 _COLUMNS = {
     "group_id": pl.String,

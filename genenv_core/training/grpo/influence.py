@@ -54,7 +54,7 @@ from genenv_core.training.loop.completions import (
 )
 from genenv_core.training.loop.update import alone
 from genenv_core.training.policies.weights import load_policy
-from genenv_core.training.requests import GrpoRequest
+from genenv_core.training.updates.grpo import GrpoRequest
 
 CHANGE = 0.02
 """How far logprobs move between the two points of a difference, in nats: the root mean square over

@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer, fed with stored rollouts instead of from its own sampling.
+"""The loss of GRPO on stored rollouts, computed by TRL's GRPOTrainer.
 
 The loss is TRL's, with the clipped ratio of DAPO (arXiv 2503.14476, eq. 8; DeepSeekMath's GRPO,
 arXiv 2402.03300, eq. 3, with clip_low and clip_high apart):
@@ -12,306 +12,68 @@ Where A < 0, `delta` bounds r_t in the first term (INTELLECT-2, arXiv 2505.07291
 The factor r_t makes the KL's gradient the unbiased one of the current policy (DeepSeek-V3.2, arXiv
 2512.02556), whoever sampled the tokens. The metric `kl` is the mean k3 of the last step.
 
-Departures from TRL, with their reasons:
-
-- r_t = pi(t) / pi_sampled(t): the denominator is the stored *sampling* logprob. Without vLLM, TRL
-  recomputes it under the current weights, which is wrong for rollouts of an older policy version.
-- A pass is one loop epoch over all groups, in an order drawn from (seed, pass). Every step holds
-  `groups_per_step` groups and the last one of a pass what is left; TRL would drop the remainder.
-  `passes` therefore revisit the groups after all of them were seen, as in PPO. Row visits are
-  counted while training, and an update that missed or repeated one is an error.
-- Normalisation is over the optimizer step, whatever `micro_batch_rows` and the number of processes,
-  so both change nothing but rounding: `dapo` divides by the sampled tokens of the step,
-  `grpo` averages rows of the step by their own token mean, `dr_grpo` divides by rows times the
-  longest completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the
-  sampled tokens of the batch, which equals `dapo` where the step is the batch.
-- A group may have fewer rows than n, as attempts that an environment or an engine broke have no
-  verdict. TRL's mean and deviation are then those of its rewards, and means over rows count these.
-- `max_mismatch` compares with the weights that the update starts from, before its first step (a
-  resumed update too). TRL masks such tokens with vLLM alone, and weighs those that it keeps.
-- `mask_truncated` goes by the stored end of the rollout. TRL looks for a last token of its
-  tokenizer's, which rollouts of several turns or other stop tokens do not end on.
-- Adam's moments start at zero: an update is a stage, and its key names all that it starts from. The
-  candidate of the update before may not have been published, and its moments would not fit.
-- Each micro-batch is scored under the reference beside the policy, by the process that trains its
-  rows; TRL would score all rows of a step first.
-- TRL's reference is what it finds where the policy was loaded, or a copy of its adapter. pi_agent^0
-  is loaded here; where it is the policy without its adapter, that adapter is disabled.
+`genenv_core.training.grpo.stored` names the departures from TRL. Of the loss there is one more.
+Normalisation is over the optimizer step, whatever `micro_batch_rows` and the number of processes,
+so both change nothing but rounding: `dapo` divides by the sampled tokens of the step, `grpo`
+averages rows of the step by their own token mean, `dr_grpo` divides by rows times the longest
+completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the sampled tokens
+of the batch, which equals `dapo` where the step is the batch. TRL's mean and deviation of a group
+with fewer rows than n are those of its rewards.
 """
 
-# TRL, transformers and datasets come without complete types.
+# TRL comes without complete types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from accelerate.utils import gather, send_to_device
-from datasets import Dataset
-from trl.trainer.grpo_config import GRPOConfig
-from trl.trainer.grpo_trainer import GRPOTrainer
-from trl.trainer.utils import add_fused_lm_head, use_adapter
 
-from genenv_core.algorithm.stats import mean, sample_std
-from genenv_core.engines.adapters import has_adapter
-from genenv_core.errors import TrainingError
-from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.completions import completion_logprobs
-from genenv_core.training.loop.ranks import cut
-from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
+from genenv_core.training.grpo.batches import StoredRollouts
+from genenv_core.training.grpo.stored import RolloutTrainer, trainer_of
+from genenv_core.training.loop.steps import checked
 from genenv_core.training.loop.update import carry_out
-from genenv_core.training.policies.reference import frozen, load_reference
-from genenv_core.training.policies.weights import LoadedPolicy
-from genenv_core.training.requests import GrpoRequest, UpdateResult
+from genenv_core.training.requests import UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
 
 
-@dataclass
-class _Seen:
-    """What the loop saw: sums over sampled tokens."""
+class StoredRolloutTrainer(RolloutTrainer):
+    """The trainer of an update by GRPO."""
 
-    tokens: int = 0
-    entropy: float = 0.0
-    ratio: float = 0.0
-    ratio_max: float = 0.0
-    clipped: int = 0
-    rows: Counter[str] = field(default_factory=Counter[str])
+    clips = True
 
-    def add(self, step: list[_Seen]) -> None:
-        """Add what each process saw of one step."""
-        for own in step:
-            self.tokens += own.tokens
-            self.entropy += own.entropy
-            self.ratio += own.ratio
-            self.clipped += own.clipped
-            self.ratio_max = max(self.ratio_max, own.ratio_max)
-            self.rows.update(own.rows)
-
-    def metrics(self) -> dict[str, float]:
-        tokens = max(self.tokens, 1)  # none where all are left out of the loss
-        return {
-            "entropy": self.entropy / tokens,
-            "ratio_mean": self.ratio / tokens,
-            "ratio_max": self.ratio_max,
-            "clip_fraction": self.clipped / tokens,
-        }
-
-
-class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
-    """TRL's GRPOTrainer, which looks up stored groups by id instead of generating."""
-
-    summed = ("loss", "kl")
-    step_batches: GroupBatches
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        reference: Any,
-        rollouts: StoredRollouts,
-        request: GrpoRequest,
-        home: Path,
-    ) -> None:
-        """`reference` is pi_agent^0 where the KL is to it; None: the policy without its adapter."""
+    def _loss_arguments(self, request: GrpoRequest) -> dict[str, Any]:
         settings = request.settings
-        self.rollouts = rollouts
-        self.step_batches = GroupBatches(
-            rollouts,
-            per_step=settings.groups_per_step,
-            micro=settings.micro_batch_rows,
-            seed=request.seed,
-            processes=request.training.processes,
-        )
-        self.training, self.warmup_steps = request.training, settings.warmup_steps
-        self.seen, self._step_seen = _Seen(), _Seen()
-        self._first_row = {
-            group: index * rollouts.group_size for index, group in enumerate(rollouts.groups)
-        }
-        self._verdicts = rollouts.verdicts()
-        self._step_groups: list[str] | None = None
-        self._step_tensors: dict[str, Any] = {}
-        self._scored: tuple[Any, Any] | None = None
-        self._max_mismatch, self._mismatch = settings.max_mismatch, dict[str, float]()
-        self._to_bootstrap = settings.kl_reference == "bootstrap"
-        super().__init__(
-            model=model,
-            reward_funcs=stored_reward,
-            args=self._config(request, home),
-            train_dataset=Dataset.from_dict({"prompt": list(rollouts.groups)}),
-            processing_class=tokenizer,
-            rollout_func=self._look_up,
-        )
-        self.check_processes()
-        self.beta = settings.kl_coef
-        if reference is not None:
-            add_fused_lm_head(reference, temperature=self.temperature)  # as TRL scores any model
-            self.ref_model = frozen(reference, self.accelerator)
-
-    def _config(self, request: GrpoRequest, home: Path) -> GRPOConfig:
-        settings, micro_batches = request.settings, self.step_batches.micro_batches_per_step
-        return GRPOConfig(
-            **shared_arguments(home, request),
-            num_train_epochs=settings.passes,
-            num_iterations=1,
-            gradient_accumulation_steps=micro_batches,
-            # Formal: TRL wants whole groups in its own generation batch, but `StepBatches` makes
-            # them. Equal to the accumulation, so TRL sees no need to score old logprobs.
-            steps_per_generation=micro_batches,
-            per_device_train_batch_size=request.group_size,
-            num_generations=request.group_size,
-            shuffle_dataset=False,
-            max_completion_length=max(len(ids) for ids in self.rollouts.completion_ids),
-            temperature=request.temperature,
-            epsilon=settings.clip_low,
-            epsilon_high=settings.clip_high,
-            delta=settings.delta,
-            # Above 0, TRL would make a reference of the policy as it is now.
-            beta=0.0 if self._to_bootstrap else settings.kl_coef,
-            use_bias_correction_kl=True,
-            loss_type=settings.loss_type,
-            scale_rewards=settings.scale_rewards,
-            importance_sampling_level="token",
-            mask_truncated_completions=False,
-            disable_dropout=True,
-        )
-
-    def _look_up(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        """Return the stored rows of the prompts, which are group ids, each once per member."""
-        taken: Counter[str] = Counter()
-        rows: list[int] = []
-        for group in prompts:
-            rows.append(self._first_row[group] + taken[group])
-            taken[group] += 1
-        if any(count != self.rollouts.group_size for count in taken.values()):
-            raise TrainingError(f"TRL asked for parts of groups: {dict(taken)}")
-        stored = self.rollouts
         return {
-            "prompt_ids": [stored.prompt_ids[row] for row in rows],
-            "completion_ids": [stored.completion_ids[row] for row in rows],
-            "logprobs": [stored.logprobs[row] for row in rows],
-            "env_mask": [stored.loss_mask[row] for row in rows],
-            "reward": [stored.rewards[row] for row in rows],
+            "epsilon": settings.clip_low,
+            "epsilon_high": settings.clip_high,
+            "delta": settings.delta,
+            "loss_type": settings.loss_type,
+            "scale_rewards": settings.scale_rewards,
         }
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        beta, self.beta = self.beta, 0.0  # the reference is scored by micro-batch
-        try:
-            output = super()._generate_and_score_completions(inputs)
-        finally:
-            self.beta = beta
-        output["old_per_token_logps"] = output["sampling_per_token_logps"]
-        return output
-
-    def _calculate_rewards(self, inputs: list[dict[str, Any]], *_: Any) -> Any:
-        """Return the stored rewards, (rows, 1), with NaN for none: TRL would warn of each."""
-        own = [[math.nan if row["reward"] is None else row["reward"]] for row in inputs]
-        return gather(torch.tensor(own, dtype=torch.float32, device=self.accelerator.device))
-
-    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """Return one micro-batch: rows start..stop of the step that `GroupBatches` describes.
-
-        Where a step has fewer rows than processes, an empty one is a row of weight 0.
-        """
-        self._leave_out_mismatches()
-        groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
-        size, rows = self.rollouts.group_size, stop - start
-        if self._step_groups != groups:
-            prompts = [{"prompt": group} for group in groups for _ in range(size)]
-            self._step_tensors = self._generate_and_score_completions(prompts)
-            self._step_groups = groups
-        step = self._step_tensors
-        first, end = (start, stop) if rows else (0, 1)
-        inputs = {name: value[first:end] if value.dim() else value for name, value in step.items()}
-        _trim(inputs)
-        tokens = (step["completion_mask"] * step["tool_mask"]).sum()
+    def _scales(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        tokens, verdicts, rows = inputs["step_tokens"], inputs["step_rows"], inputs["rows"]
         own = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
-        micro_batches = self.current_gradient_accumulation_steps
-        # TRL's dapo divides by this number times micro_batches / steps_per_generation.
-        inputs["num_items_in_batch"] = tokens * (
-            self.step_batches.micro_batches_per_step / micro_batches
+        micro_batches, processes = (
+            self.current_gradient_accumulation_steps,
+            self.training.processes,
         )
-        # The other losses are means of the micro-batch over micro_batches: undo both.
-        processes = self.training.processes
-        verdicts = sum(self._verdicts[group] for group in groups)
+        # The losses but dapo are means of the micro-batch over micro_batches: undo both.
         shares = {"dapo": 1.0 / micro_batches, "bnpo": processes * own / tokens.clamp(min=1)}
         share = shares.get(self.loss_type, processes * rows / verdicts)
-        inputs["loss_scale"] = share * micro_batches if rows else 0.0
-        inputs["step_tokens"] = tokens
-        inputs["rows"] = rows
-        if self.beta:
-            inputs["ref_per_token_logps"] = self._reference(inputs)
-        self._step_seen.rows.update(groups[row // size] for row in range(start, stop))
-        return inputs
-
-    @torch.no_grad()
-    def _reference(self, inputs: dict[str, Any]) -> Any:
-        """Return the logprobs of a micro-batch under the reference."""
-        model, context = self.ref_model, nullcontext()
-        if model is None:  # with LoRA: no adapter, or the copy of the starting one that TRL keeps
-            model = self.model
-            context = use_adapter(model, adapter_name=None if self._to_bootstrap else "ref")
-        elif self._to_bootstrap:  # TRL's own has autocast inside
-            context = self.accelerator.autocast()
-        with context:
-            return self._logprobs(model, inputs)
-
-    def _logprobs(self, model: Any, inputs: dict[str, Any]) -> Any:
-        """Return the logprobs of a micro-batch's completions under a model, (rows, tokens)."""
-        return self._get_per_token_logps_and_entropies(
-            model,
-            torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1),
-            torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1),
-            logits_to_keep=inputs["completion_ids"].size(1),
-        )[0]
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        self._leave_out_mismatches()  # the last moment of the start's weights where one resumes
-        super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _leave_out_mismatches(self) -> None:
-        """Take the loss off tokens whose logprobs now and when sampled are too far apart, once."""
-        most, self._max_mismatch = self._max_mismatch, None
-        if most is None:
-            return
-        stored = self.rollouts
-        self.rollouts = stored.near(self._starting_logprobs(), most)
-        share = 1 - self.rollouts.tokens / stored.tokens if stored.tokens else 0.0
-        self._mismatch = {"mismatch_masked": share}
-
-    def _starting_logprobs(self) -> list[list[float]]:
-        """Return the logprobs of all rows under the current weights, padding behind them."""
-        processes, rows = self.training.processes, len(self.rollouts.rewards)
-        batches = cut(rows, most=self.step_batches.micro, processes=processes)
-        own: list[list[list[float]]] = []
-        with self.looking():
-            for start, stop in batches[ranks.index() :: processes]:
-                # Processes of a sharded model score together: one without a row scores the first.
-                padded = self.rollouts.padded(range(start, stop) if stop > start else range(1))
-                inputs: Any = send_to_device(padded, self.accelerator.device)
-                own.append(self._logprobs(self.model, inputs).tolist()[: stop - start])
-        in_turn = zip(*ranks.collected(own), strict=True)
-        return [row for turn in in_turn for batch in turn for row in batch]
-
-    def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
-    ) -> Any:
-        rows = model, input_ids, attention_mask, logits_to_keep
-        if self.training.shares_rows:
-            with self.accelerator.autocast():
-                scored = (*completion_logprobs(*rows, self.temperature), None)
-        else:
-            scored = super()._get_per_token_logps_and_entropies(*rows, **options)
-        if torch.is_grad_enabled():
-            self._scored = (scored[0].detach(), scored[1].detach())
-        return scored
+        # TRL's dapo divides by this number times micro_batches / steps_per_generation.
+        items = tokens * (self.step_batches.micro_batches_per_step / micro_batches)
+        return {
+            "num_items_in_batch": items,
+            "loss_scale": share * micro_batches if rows else 0.0,
+        }
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         with _alone(self.accelerator):
@@ -320,60 +82,10 @@ class StoredRolloutTrainer(StepTrainer, GRPOTrainer):
             self._observe(inputs, checked(loss.item(), "GRPO loss"))
         return loss
 
-    def _observe(self, inputs: dict[str, Any], loss: float) -> None:
-        assert self._scored is not None
-        seen = self._step_seen
-        self.add(loss=loss / self.training.processes)
-        mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
-        if not mask.any():
-            return
-        logps, entropies = (scored[mask] for scored in self._scored)
-        checked(logps.sum().item(), "logprobs of the policy during GRPO")
-        ratio = (logps - inputs["old_per_token_logps"][mask]).exp()
+    def _clipped(self, inputs: dict[str, Any], mask: Any, ratio: Any) -> int:
         positive = (inputs["advantages"].unsqueeze(1) > 0).expand_as(mask)[mask]
         low = (ratio < 1 - self.epsilon_low) | (ratio > (self.args.delta or math.inf))
-        clipped = torch.where(positive, ratio > 1 + self.epsilon_high, low)
-        seen.tokens += int(mask.sum())
-        seen.entropy += entropies.double().sum().item()
-        seen.ratio += ratio.double().sum().item()
-        seen.ratio_max = max(seen.ratio_max, ratio.max().item())
-        seen.clipped += int(clipped.sum())
-        if "ref_per_token_logps" in inputs:
-            gap = inputs["ref_per_token_logps"][mask] - logps
-            share = mask.sum() / inputs["step_tokens"]
-            self.add(kl=float((gap.exp() - gap - 1).mean() * share))
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> float:
-        self.seen.add(ranks.collected(self._step_seen))
-        self._step_seen = _Seen()
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        checked(self.step_values["kl"], "KL to the reference")
-        return norm
-
-    def counters(self) -> dict[str, Any]:
-        return super().counters() | {"seen": vars(self.seen)}
-
-    def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-        super().restore(counters, tensors)
-        seen = counters["seen"]
-        self.seen = _Seen(**(seen | {"rows": Counter(seen["rows"])}))
-
-    def outcome(self) -> UpdateOutcome:
-        """Return the metrics; `TrainingError` unless each row was trained `passes` times."""
-        expected = int(self.args.num_train_epochs) * self.rollouts.group_size
-        for group in self.rollouts.groups:
-            if self.seen.rows[group] != expected:
-                raise TrainingError(
-                    f"group_id {group!r}: {self.seen.rows[group]} row visits instead of {expected}"
-                )
-        rewards = [reward for reward in self.rollouts.rewards if reward is not None]
-        whole = {"reward_mean": mean(rewards), "reward_std": sample_std(rewards)}
-        return UpdateOutcome(self.step_values | self.seen.metrics() | whole | self._mismatch)
-
-
-def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
-    """Return the stored rewards; TRL wants a function, and the trainer asks none."""
-    return reward
+        return int(torch.where(positive, ratio > 1 + self.epsilon_high, low).sum())
 
 
 @contextmanager
@@ -394,17 +106,6 @@ def _same(tensor: Any, **_: Any) -> Any:
     return tensor
 
 
-def _trim(inputs: dict[str, Any]) -> None:
-    """Cut, in place, the padding that only longer rows of the same step need."""
-    prompt = int(inputs["prompt_mask"].sum(1).max())
-    completion = int(inputs["completion_mask"].sum(1).max())
-    for name, value in inputs.items():
-        if name.startswith("prompt_"):
-            inputs[name] = value[:, value.size(1) - prompt :]
-        elif value.dim() == 2:
-            inputs[name] = value[:, :completion]
-
-
 def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
 
@@ -412,18 +113,4 @@ def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
     and clip_fraction are over all sampled tokens of the update that count in the loss (0 if none
     does); reward_mean and reward_std over its rows; mismatch_masked is there with `max_mismatch`.
     """
-    return carry_out(request, stop, StoredRollouts.read, _trainer)
-
-
-def _trainer(
-    policy: LoadedPolicy, rollouts: StoredRollouts, request: GrpoRequest, home: Path
-) -> StoredRolloutTrainer:
-    to_start = request.settings.kl_coef and request.reference is None
-    if to_start and not request.training.lora.rank and has_adapter(request.checkpoint):
-        raise TrainingError(
-            f"{request.checkpoint} has an adapter, so TRL cannot load it as the reference of "
-            "grpo.kl_coef: set that to 0, or train adapters (training.lora.rank)"
-        )
-    first = request.reference
-    reference = None if first is None else load_reference(first, policy, request.policy)
-    return StoredRolloutTrainer(policy.model, policy.tokenizer, reference, rollouts, request, home)
+    return carry_out(request, stop, StoredRollouts.read, partial(trainer_of, StoredRolloutTrainer))

@@ -37,6 +37,7 @@ from genenv_core.training.memory.estimate import GB, fitted
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.policies.weights import LoadedPolicy, load_policy
 from genenv_core.training.requests import UpdateRequest, UpdateResult
+from genenv_core.training.updates.table import UPDATES
 
 _LIBRARIES = ("trl", "accelerate", "datasets", "transformers")
 # Thread counts, random states and accelerate's singletons belong to the process: two updates in
@@ -141,7 +142,7 @@ def alone(request: UpdateRequest) -> Generator[None]:
             if not _is_out_of_memory(error, text):
                 message = f"{what} failed: {type(error).__name__}: {text}; see the cause"
                 raise TrainingError(message) from error
-            setting = f"{request.loss}.micro_batch_rows"
+            setting = f"{UPDATES[request.loss].section}.micro_batch_rows"
             remedy = (
                 f"lower it, for example --set {setting}={micro_batch_rows // 2}"
                 if micro_batch_rows > 1

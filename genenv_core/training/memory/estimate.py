@@ -26,6 +26,7 @@ from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConf
 from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.errors import ModelError, TrainingError
 from genenv_core.training.requests import LossName, UpdateRequest
+from genenv_core.training.updates.table import UPDATES
 
 log = logging.getLogger("genenv.training")
 
@@ -236,7 +237,7 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
     if job.reference:  # TRL loads the start as the policy is loaded, which then is in float32
         size = 4 if job.reference == "start" else frozen_bytes
         found += shape.parameters * size / shards
-    if job.loss == "rwr":
+    if UPDATES[job.loss].capped:
         found += 4 * trained / shards  # the state under the KL cap
         values = job.leash_tokens * shape.vocabulary
         found += 4 * values if values <= REFERENCE_CACHE_VALUES else 0
@@ -273,15 +274,11 @@ def _row(job: Job) -> float:
 def _logits(job: Job) -> float:
     """Return what the head needs for a row."""
     vocabulary = job.shape.vocabulary
-    if job.loss != "grpo" or job.training.shares_rows:
+    if UPDATES[job.loss].whole_logits or job.training.shares_rows:
         return _RWR_LOGITS * vocabulary * job.completion_tokens
     by_torch, by_kernel = _GRPO_TILE[job.training.precision]
     width = by_torch if job.training.device == "cpu" else by_kernel
     return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
-
-
-LENGTHS: dict[LossName, str] = {"grpo": "rollout.max_length", "rwr": "generation.max_tokens"}
-"""The setting that bounds the rows of an update; the examples of a warm start are as they are."""
 
 
 def remedies(job: Job) -> str:
@@ -299,7 +296,7 @@ def remedies(job: Job) -> str:
     now = estimate(job).total(1)
     found = {text: estimate(other).total(1) for text, other in changes.items()}
     lower = [f"{text} ({bytes_ / GB:.3g} GB)" for text, bytes_ in found.items() if bytes_ < now]
-    length = LENGTHS.get(job.loss)
+    length = UPDATES[job.loss].bound
     return ", or ".join([*lower, f"a lower {length}" if length else "shorter examples"])
 
 
@@ -310,7 +307,7 @@ def _with(job: Job, **changes: Any) -> Job:
 def job_of(request: UpdateRequest) -> Job:
     """Return an update's sizes, from its model's config.json and its own rows."""
     prompt, ends = pl.col("prompt_ids").list.len(), pl.col("completion_ids").list.len()
-    leash = ends.filter(pl.col("leash")).sum() if request.loss == "rwr" else pl.lit(0)
+    leash = ends.filter(pl.col("leash")).sum() if UPDATES[request.loss].capped else pl.lit(0)
     row, completion, leash_tokens = (
         pl.scan_parquet(request.rows, glob=False)
         .select(row=(prompt + ends).max(), completion=ends.max(), leash=leash)
@@ -357,8 +354,7 @@ def fitted(request: Request, memory: float | None) -> Request:
 
 def too_small(job: Job, needed: MemoryEstimate, memory: float) -> str:
     """Return advice on an update that does not fit into `memory` bytes of a device."""
-    what = "warm start" if job.loss == "warm_start" else f"{job.loss.upper()} update"
     return (
-        f"the {what} needs about {needed.line(1)} on each device for rows of "
+        f"the {UPDATES[job.loss].title} needs about {needed.line(1)} on each device for rows of "
         f"{job.row_tokens} tokens, and there are {memory / GB:.3g} GB: set {remedies(job)}"
     )

@@ -22,7 +22,6 @@ from genenv_core.storage.records.manifest import FileRef
 from genenv_core.training.memory.devices import Gpu, gpus
 from genenv_core.training.memory.estimate import (
     GB,
-    LENGTHS,
     DecoderShape,
     Job,
     MemoryEstimate,
@@ -30,7 +29,8 @@ from genenv_core.training.memory.estimate import (
     reference_of,
     too_small,
 )
-from genenv_core.training.requests import LossName, of_env, of_warm_start
+from genenv_core.training.requests import LossName
+from genenv_core.training.updates.table import UPDATES
 from genenv_core.types import Policy
 
 LIBRARIES_BYTES = 0.7 * GB
@@ -75,7 +75,8 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
         shape = _shape(given.agent_model, config.bootstrap.agent)
-        made += _need(config, Policy.AGENT, "grpo", shape, length, length, _allowed("grpo"))
+        loss = "own" if config.agent_update.own else "grpo"
+        made += _need(config, Policy.AGENT, loss, shape, length, length, _allowed(loss))
     if ARMS[config.arm].trains_env:
         shape = _shape(given.env_model, config.bootstrap.env)
         prompt = _env_prompt(config, given) if shape else PROMPT
@@ -86,7 +87,7 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
 
 def _allowed(loss: LossName) -> str:
     """Return which rows are the longest ones of an update that has none yet."""
-    return f"that {LENGTHS[loss]} allows"
+    return f"that {UPDATES[loss].bound} allows"
 
 
 def check_needs(config: RunConfig, found: list[Need]) -> None:
@@ -218,11 +219,8 @@ def _need(
 ) -> list[Need]:
     if shape is None:
         return []
-    training, settings = {
-        "grpo": (config.training, config.grpo),
-        "rwr": (of_env(config.training), config.rwr),
-        "warm_start": (of_warm_start(config.training), config.warm_start),
-    }[loss]
+    kind = UPDATES[loss]
+    training, settings = kind.training(config.training), getattr(config, kind.section)
     job = Job(
         loss=loss,
         shape=shape,
@@ -232,7 +230,7 @@ def _need(
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
         reference=reference_of(settings, training.lora, moved=True),
         rows=settings.micro_batch_rows,
-        leash_tokens=config.rwr.kl_rows * completion if loss == "rwr" else 0,
+        leash_tokens=settings.kl_rows * completion if kind.capped else 0,
     )
     stage = WARM if loss == "warm_start" else update_of(policy)
     return [Need(stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]

@@ -24,7 +24,8 @@ from genenv_core.errors import GenenvError, OutOfMemory, Stopped
 from genenv_core.storage.files import move_over, temporary
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.launch import ERROR, LOG, PROGRAM, RESULT, STOP
-from genenv_core.training.requests import LOSSES, LossName, UpdateRequest, run_update
+from genenv_core.training.requests import LossName, UpdateRequest
+from genenv_core.training.updates.table import UPDATES, run_update
 
 _LAUNCHER = "GENENV_LAUNCHER"
 """The launcher's process id, for the processes that compute."""
@@ -38,7 +39,7 @@ def main(program: str = PROGRAM) -> None:
     loss, home = sys.argv[1], Path(sys.argv[2])
     if _LAUNCHER in os.environ:
         _end_with(int(os.environ[_LAUNCHER]))
-        sys.exit(_compute(LOSSES[cast(LossName, loss)][0], home))
+        sys.exit(_compute(UPDATES[cast(LossName, loss)].request, home))
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     os.environ[_LAUNCHER] = str(os.getpid())
     from accelerate.commands import launch

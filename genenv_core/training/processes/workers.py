@@ -34,7 +34,8 @@ from genenv_core.training.processes import lines
 from genenv_core.training.processes.attempts import attempted, visible_gpus
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
-from genenv_core.training.requests import UpdateRequest, UpdateResult, run_update
+from genenv_core.training.requests import UpdateRequest, UpdateResult
+from genenv_core.training.updates.table import run_update
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 
 log = logging.getLogger("genenv.training")
@@ -126,7 +127,7 @@ class WorkerTrainer:
                 self._idle[-1].submit(_ready)
 
     def update(self, request: UpdateRequest) -> UpdateResult:
-        """Return what an update did; see `training.requests.run_update`."""
+        """Return what an update did; see `training.updates.table.run_update`."""
         alone = not request.training.own_processes
         return attempted(request, self._attempt if alone else self._launcher.update)
 

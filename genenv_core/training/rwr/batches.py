@@ -14,7 +14,7 @@ from genenv_core.training.loop.completions import in_order, laid_out
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
-from genenv_core.training.requests import RwrRequest
+from genenv_core.training.updates.rwr import RwrRequest
 
 _COLUMNS = {
     "row_id": pl.String,

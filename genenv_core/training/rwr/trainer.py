@@ -52,9 +52,10 @@ from genenv_core.training.loop.update import carry_out
 from genenv_core.training.memory.estimate import REFERENCE_CACHE_VALUES
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
-from genenv_core.training.requests import RwrRequest, UpdateResult
+from genenv_core.training.requests import UpdateResult
 from genenv_core.training.rwr.batches import RowBatches, StoredGenerations
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.updates.rwr import RwrRequest
 
 
 class WeightedRegressionTrainer(StepTrainer, SFTTrainer):

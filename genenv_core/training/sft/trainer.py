@@ -33,8 +33,9 @@ from genenv_core.training.loop.steps import (
 )
 from genenv_core.training.loop.update import carry_out
 from genenv_core.training.policies.weights import LoadedPolicy
-from genenv_core.training.requests import SftRequest, UpdateResult
+from genenv_core.training.requests import UpdateResult
 from genenv_core.training.sft.batches import ExampleBatches, Examples
+from genenv_core.training.updates.warm_start import SftRequest
 
 
 class ExampleTrainer(StepTrainer, SFTTrainer):

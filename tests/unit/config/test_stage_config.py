@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -50,6 +51,9 @@ KEY = "tasks/stage/key.py"
 CONFIG = resolve("tiny")
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
+
+EXAMPLE = f"{Path(__file__).parents[3]}/docs/examples/reinforce.py:Reinforce"
+"""An algorithm of one's own, which adds its section to what its stage reads."""
 
 READ = ("temperature", "items", "categories", "draw", "precision", "attempt_seconds")
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
@@ -139,6 +143,8 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "compute.vllm.arguments": [("--enforce-eager",)],
         "execution.vllm.urls": [("http://host:8000",)],
         "training.memory_gb": [8.0],
+        "agent_update.algorithm": [EXAMPLE],
+        "agent_update.options": [{"baseline": "others"}],
         "grpo.delta": [2.0],
         "grpo.max_mismatch": [0.5],
     }
@@ -223,10 +229,11 @@ def test_a_key_depends_on_the_declared_fields_and_on_no_other(stage: Stage) -> N
     for name, config in variants().items():
         parts = parts_of(stage, config, 1, NO_INPUTS)
         changed = stage_key(parts) != stage_key(base)
-        expected = name in ALWAYS or (name not in NEVER and declared(stage, name))
+        asked = stage.as_asked(config)
+        expected = name in ALWAYS or (name not in NEVER and declared(asked, name))
         assert changed is expected, f"{stage.name}: {name}"
         if changed and name not in ALWAYS:
-            counted += 1
+            counted += declared(stage, name)
             lines = difference(base, parts)
             assert any(line.startswith(f"config.{name}") for line in lines), lines
     assert counted == len(set(config_fields(CONFIG, stage.reads)) & set(variants()))
@@ -250,13 +257,16 @@ def test_variables_of_a_chat_template_are_in_the_keys_of_the_stages_that_render_
 
 def test_some_fields_make_no_key_and_these_are_they() -> None:
     unread = {
-        name for name in variants() if not any(declared(stage, name) for stage in STAGES.values())
+        name
+        for name, config in variants().items()
+        if not any(declared(stage.as_asked(config), name) for stage in STAGES.values())
     }
     # In keys by other ways (the seed; files and models by content; arm, teacher and the size of a
     # set by what a flow passes on),
     # or in none on purpose: where a run is, how long it is, how it is carried out, who watches it,
     # what it may spend.
     assert unread == {
+        "agent_update.options",  # without an algorithm of one's own, which makes it count
         "arm",
         *(f"benchmark.{name}" for name in BenchmarkConfig.model_fields if name not in READ),
         "data.base_file",

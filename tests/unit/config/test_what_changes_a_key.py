@@ -80,12 +80,16 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.domains.desk.scoring", DOMAIN),
     ("genenv_core.training.warm_start.sft", {"bootstrap"}),
     ("genenv_core.training.grpo.trainer", {"grpo_update"}),
+    ("genenv_core.training.grpo.stored", {"grpo_update"}),
     ("genenv_core.training.sft.batches", {"warm_start"}),
     ("genenv_core.epoch.warm_starting", {"warm_start"}),
     ("genenv_core.exchange.examples", {"warm_start"}),
     ("genenv_core.training.rwr.leash", {"rwr_update"}),
     ("genenv_core.training.loop.steps", UPDATE),
     ("genenv_core.training.requests", UPDATE),
+    ("genenv_core.training.updates.own", UPDATE),
+    ("genenv_core.training.own.trainer", set()),
+    ("genenv_core.training.own.checking", set()),
     ("genenv_core.epoch.probe", {"rwr_update"}),
     ("genenv_core.epoch.observing", {"score", "rwr_update"}),
     ("genenv_core.engines.transformers.kl", {"rwr_update"}),
@@ -256,7 +260,9 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         if not name.startswith(("_", "model_")) and (callable(value) or isinstance(value, property))
     }
     assert found == {
+        "AgentUpdateConfig.own",
         "BenchmarkConfig.given",
+        "GrpoConfig.of_its_loss",
         "LimitsConfig.given",
         "PricesConfig.given",
         "RunConfig.warm_started",

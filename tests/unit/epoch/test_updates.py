@@ -12,6 +12,7 @@ new; no rows give empty tables.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -19,7 +20,7 @@ import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
-from genenv_core.epoch.agent_update import agent_rows
+from genenv_core.epoch.agent_update import agent_rows, grpo_advantages
 from genenv_core.epoch.env_update import env_rows
 from genenv_core.epoch.rows import UpdateRows, frame
 from schemas.registry import schema
@@ -112,7 +113,8 @@ def agent(
         epoch=EPOCH,
         policy_version=NOW,
         mixture=mixture,
-        grpo=grpo,
+        max_groups=grpo.max_groups,
+        advantages=partial(grpo_advantages, scale=grpo.scale_rewards == "group"),
         seed=seed,
     )
 

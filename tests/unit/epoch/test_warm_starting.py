@@ -25,7 +25,7 @@ from genenv_core.epoch.warm_starting import (
     short_of,
     valid_texts,
 )
-from genenv_core.training.requests import of_warm_start
+from genenv_core.training.updates.warm_start import of_warm_start
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, data, seed_for
@@ -153,7 +153,7 @@ def test_a_missed_target_says_what_to_do(right: int, short: bool) -> None:
 
 
 @mutation(
-    "a warm start hands on an adapter", "genenv_core/training/requests.py",
+    "a warm start hands on an adapter", "genenv_core/training/updates/warm_start.py",
     'update={"merge": True}', 'update={"merge": False}',
 )  # fmt: skip
 def test_adapters_are_merged_because_the_games_begin_without_one() -> None:

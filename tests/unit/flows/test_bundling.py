@@ -147,6 +147,18 @@ def test_an_address_with_a_password_is_refused() -> None:
     assert "word" not in str(e.value).replace("password", "")
 
 
+@mutation(
+    "an algorithm of one's own is in no bundle", "flows/bundling.py",
+    "stage = task.stage.as_asked(config)", "stage = task.stage",
+)  # fmt: skip
+def test_the_source_of_an_algorithm_is_in_it() -> None:
+    mine = MINE.with_name("reinforce.py")
+    asked = [f"agent_update.algorithm={mine}:Reinforce", "grpo.passes=1"]
+    config = resolve("tiny", overrides=asked, fields={"run_id": "r"})
+    found = sources.plugin_files(bundling.plugin_modules(config))
+    assert found == {"plugin/reinforce.py": mine.read_bytes()}
+
+
 def test_the_sources_of_a_plug_in_are_in_it() -> None:
     config = resolve("tiny", overrides=[f"domain.name={MINE}:Units"], fields={"run_id": "r"})
     modules = bundling.plugin_modules(config)

@@ -74,6 +74,11 @@ def test_the_same_installation_gives_the_same_keys(held: Contents) -> None:
     ("field", "value", "more"),
     [
         # Popen takes the names of a mapping for a command.
+        (
+            "agent_update.algorithm",
+            "subprocess:Popen",
+            {"agent_update": {"options": {"touch": 1, "pwned": 1}}},
+        ),
         ("domain.name", "subprocess:Popen", {"domain": {"options": {"touch": 1, "pwned": 1}}}),
         ("teacher.url", "http://evil/v1", {"arm": "offline", "teacher": {"model_name": "m"}}),
         ("compute.vllm.arguments", ["--x=y"], {"compute": {"engine": "vllm"}}),

@@ -86,7 +86,7 @@ def test_sharded_agents_are_refused() -> None:
 
 @mutation(
     "what attribution needs is always in the key", CONTEXT,
-    "if more is None or not attrgetter(more.asked)(config):", "if more is None:",
+    "            if attrgetter(more.asked)(config):", "            if True:",
 )  # fmt: skip
 @mutation(
     "what attribution reads is in no key", "tasks/stage/key.py",

@@ -21,7 +21,9 @@ import pytest
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.storage.canonical import file_sha256
-from genenv_core.training.requests import SftRequest, UpdateResult, run_update
+from genenv_core.training.requests import UpdateResult
+from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.types import Policy
 from tasks import warm_start
 from tasks.policies import noted, rounds

@@ -19,7 +19,9 @@ from transformers import (
 
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.training.requests import GrpoRequest, RwrRequest, SftRequest
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.types import Policy
 
 VOCABULARY = 40

@@ -21,8 +21,10 @@ from genenv_core.errors import Stopped
 from genenv_core.training.grpo import trainer as grpo
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import trained, whole
-from genenv_core.training.requests import GrpoRequest, RwrRequest, run_update
 from genenv_core.training.rwr import trainer as rwr
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
 
 Request = GrpoRequest | RwrRequest
 

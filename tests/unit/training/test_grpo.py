@@ -26,8 +26,11 @@ from transformers import AutoTokenizer
 from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.errors import ModelError, NumericalError, TrainingError
 from genenv_core.training.grpo import trainer as grpo
+from genenv_core.training.grpo.batches import GroupBatches
 from genenv_core.training.loop.steps import warmed_up
-from genenv_core.training.requests import GrpoRequest, UpdateResult, run_update
+from genenv_core.training.requests import UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.table import run_update
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
@@ -44,6 +47,7 @@ from tests.unit.training.builders_training import (
 UPDATES = "genenv_core/config/sections/updates.py"
 BATCHES = "genenv_core/training/grpo/batches.py"
 TRAINER = "genenv_core/training/grpo/trainer.py"
+STORED = "genenv_core/training/grpo/stored.py"
 
 SIZE = 4
 LOSS_TYPES = ("dapo", "grpo", "dr_grpo", "bnpo")
@@ -175,7 +179,7 @@ def test_first_gradient_on_policy_equals_the_hand_written_loss(
     "processes * rows / verdicts", "processes * rows / (len(groups) * size)",
 )  # fmt: skip
 @mutation(
-    "an attempt without a verdict has the reward 0", TRAINER,
+    "an attempt without a verdict has the reward 0", STORED,
     'math.nan if row["reward"] is None', '0.0 if row["reward"] is None',
 )  # fmt: skip
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
@@ -240,11 +244,11 @@ def kl_estimate(policy: Path, reference: Path, rows: list[dict[str, Any]], heat:
 
 
 @mutation(
-    "the kl to the first checkpoint is to the start", TRAINER,
+    "the kl to the first checkpoint is to the start", STORED,
     "self.ref_model = frozen(reference, self.accelerator)", "self.ref_model = self.model",
 )  # fmt: skip
 @mutation(
-    "the first checkpoint is scored at temperature 1", TRAINER,
+    "the first checkpoint is scored at temperature 1", STORED,
     "add_fused_lm_head(reference, temperature=self.temperature)", "add_fused_lm_head(reference)",
 )  # fmt: skip
 @pytest.mark.parametrize("loss_type", LOSS_TYPES)
@@ -316,7 +320,7 @@ def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: 
         update(tmp_path, policy, grpo_rows(2, SIZE, sampler=load(policy)), **settings)
 
 
-@mutation("delta is not passed on", TRAINER, "delta=settings.delta,", "delta=None,")
+@mutation("delta is not passed on", TRAINER, '"delta": settings.delta', '"delta": None')
 def test_delta_bounds_the_ratio_where_the_advantage_is_negative(
     tmp_path: Path, policy: Path, steps: list[Step]
 ) -> None:
@@ -520,13 +524,13 @@ def test_a_step_is_normalised_by_its_own_tokens_also_the_smaller_last_one(
 def test_a_pass_that_skips_a_group_is_an_error(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = grpo.GroupBatches.set_epoch
+    original = GroupBatches.set_epoch
 
     def forgetful(self: Any, epoch: int) -> None:
         original(self, epoch)
         self.batches = self.batches[:-1]
 
-    monkeypatch.setattr(grpo.GroupBatches, "set_epoch", forgetful)
+    monkeypatch.setattr(GroupBatches, "set_epoch", forgetful)
     rows = grpo_rows(3, SIZE, sampler=load(policy))
     with pytest.raises(TrainingError, match="0 row visits instead of 4"):
         update(tmp_path, policy, rows, groups_per_step=1, passes=1)

@@ -27,9 +27,11 @@ from transformers import AutoTokenizer
 
 from genenv_core.config.sections.updates import RwrConfig
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.requests import RwrRequest, UpdateResult, run_update
+from genenv_core.training.requests import UpdateResult
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
 from tests.examples import many, some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
@@ -431,8 +433,9 @@ def test_output_is_a_whole_checkpoint_and_nothing_else_is_left_or_printed(
 RUN_BOTH = """
 import sys
 from pathlib import Path
-from genenv_core.training.requests import GrpoRequest, RwrRequest
-from genenv_core.training.requests import run_update
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
 folder = Path(sys.argv[1])
 run_update(RwrRequest.model_validate_json((folder / "rwr.json").read_text()))
 run_update(GrpoRequest.model_validate_json((folder / "grpo.json").read_text()))

@@ -20,8 +20,10 @@ from genenv_core.engines.adapters import ADAPTER_WEIGHTS
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.loop.checkpoints import request_digest
-from genenv_core.training.requests import SftRequest, TrainerCheckpoints, run_update
+from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.sft import trainer as sft
+from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.types import Policy
 from tests.examples import some
 from tests.mutations import mutation
@@ -37,7 +39,7 @@ from tests.unit.training.builders_training import (
 
 BATCHES = "genenv_core/training/sft/batches.py"
 TRAINER = "genenv_core/training/sft/trainer.py"
-REQUESTS = "genenv_core/training/requests.py"
+REQUESTS = "genenv_core/training/updates/warm_start.py"
 STEPS = "genenv_core/training/loop/steps.py"
 SHARDS = "genenv_core/training/loop/shards.py"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"

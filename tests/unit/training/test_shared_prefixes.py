@@ -29,7 +29,8 @@ from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies.prefixes import check_prefixes
-from genenv_core.training.requests import TrainerCheckpoints, run_update
+from genenv_core.training.requests import TrainerCheckpoints
+from genenv_core.training.updates.table import run_update
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (

@@ -39,14 +39,10 @@ from genenv_core.training.loop.ranks import cut
 from genenv_core.training.processes.attempts import visible_gpus
 from genenv_core.training.processes.launch import accelerate_config
 from genenv_core.training.processes.workers import WorkerTrainer
-from genenv_core.training.requests import (
-    GrpoRequest,
-    RwrRequest,
-    TrainerCheckpoints,
-    UpdateResult,
-    of_env,
-    run_update,
-)
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest, of_env
+from genenv_core.training.updates.table import run_update
 from genenv_core.training.warm_start.request import noted_steps
 from tests.unit.training.builders_training import (
     grpo_of,

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from genenv_core.errors import TrainingError
-from genenv_core.training.requests import run_update
 from genenv_core.training.rwr import trainer as rwr
+from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     MODEL_BYTES,

@@ -22,7 +22,8 @@ from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.policies import reference
-from genenv_core.training.requests import TrainerCheckpoints, UpdateResult, run_update
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
+from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,
@@ -164,7 +165,7 @@ def test_the_policy_without_its_adapter_stands_for_the_initial_one(
 
 @mutation(
     "with adapters, the first checkpoint has the starting one",
-    "genenv_core/training/grpo/trainer.py", "adapter_name=None if self._to_bootstrap",
+    "genenv_core/training/grpo/stored.py", "adapter_name=None if self._to_bootstrap",
     'adapter_name="default" if self._to_bootstrap',
 )  # fmt: skip
 @pytest.mark.slow

@@ -50,7 +50,8 @@ from genenv_core.training.memory.estimate import (
     remedies,
 )
 from genenv_core.training.memory.prompts import longest_prompt
-from genenv_core.training.requests import lowered, run_update
+from genenv_core.training.requests import lowered
+from genenv_core.training.updates.table import run_update
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
@@ -326,7 +327,7 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
 
 @mutation(
     "a plan does not say which setting its rows are the longest of",
-    NEEDS, "{LENGTHS[loss]} allows", "it allows",
+    NEEDS, "{UPDATES[loss].bound} allows", "it allows",
 )  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

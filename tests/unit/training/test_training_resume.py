@@ -36,16 +36,13 @@ from genenv_core.training.loop import checkpoints
 from genenv_core.training.loop import steps as loop_steps
 from genenv_core.training.loop.checkpoints import CheckpointKeeper, request_digest
 from genenv_core.training.processes.workers import WorkerTrainer
-from genenv_core.training.requests import (
-    GrpoRequest,
-    RwrRequest,
-    SftRequest,
-    TrainerCheckpoints,
-    UpdateResult,
-    run_update,
-)
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.training.warm_start.request import noted_steps
 from tests.examples import some
 from tests.mutations import mutation
@@ -203,7 +200,7 @@ def interrupted(request: Request, step: int) -> Path:
 
 @mutation(
     "a resumed update looks for mismatches under its moved weights",
-    "genenv_core/training/grpo/trainer.py",
+    "genenv_core/training/grpo/stored.py",
     "        self._leave_out_mismatches()  # the last moment of the start's weights where one "
     "resumes\n",
     "", by="[grpo near]",
@@ -247,7 +244,7 @@ def test_a_resumed_update_starts_with_the_numbers_of_its_checkpoint(
     "math.ceil(groups / per_step)", "(groups // per_step)", by="[grpo]",
 )  # fmt: skip
 @mutation(
-    "the loss of GRPO is never shown", "genenv_core/training/grpo/trainer.py",
+    "the loss of GRPO is never shown", "genenv_core/training/grpo/stored.py",
     "self.add(loss=loss / self.training.processes)", "pass", by="[grpo]",
 )  # fmt: skip
 @mutation(

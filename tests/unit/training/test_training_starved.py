@@ -21,13 +21,10 @@ from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.processes import attempts, launch
 from genenv_core.training.processes.attempts import attempted
 from genenv_core.training.processes.workers import WorkerTrainer
-from genenv_core.training.requests import (
-    GrpoRequest,
-    RwrRequest,
-    TrainerCheckpoints,
-    UpdateResult,
-    run_update,
-)
+from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
+from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.rwr import RwrRequest
+from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
     grpo_of,

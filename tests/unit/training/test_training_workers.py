@@ -20,7 +20,7 @@ import pytest
 from genenv_core.errors import OutOfMemory, TrainingError
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.processes.workers import WorkerTrainer, _Worker  # pyright: ignore[reportPrivateUsage]
-from genenv_core.training.requests import run_update
+from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import grpo_of, grpo_rows, load, tiny_checkpoint
 from tests.waiting import BOUND_S, until

@@ -1,0 +1,143 @@
+"""An algorithm of one's own for the update of pi_agent: what it is, and how it is found.
+
+It says how rewards become advantages and what the loss of a token is. The rest is genenv's: which
+rollouts an update has, micro-batches that fit into memory, processes, adapters, shared rows, the
+KL term, checkpoints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from genenv_core.config.sections.updates import GRPO
+from genenv_core.errors import ConfigError, TrainingError, described
+from genenv_core.plugins import ALGORITHMS, failures_named, placed_point, point_of
+
+if TYPE_CHECKING:
+    import torch
+
+FIELD = "agent_update.algorithm"
+
+MEANS = ("tokens", "rollouts")
+"""What `AgentAlgorithm.mean_over` may be."""
+
+Groups = Sequence[Sequence[float]]
+"""A number for each rollout of each group, by groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutBatch:
+    """Some rollouts of one optimizer step: B rows, which may be parts of groups, and T tokens.
+
+    Args:
+        logprobs: (B, T) of the completions' tokens under the current weights, with a gradient.
+        old_logprobs: (B, T) under the policy that sampled them.
+        advantages: (B,) what `advantages` returned for these rollouts.
+        rewards: (B,) what they earned.
+        mask: (B, T) 1.0 where a token counts in the loss: pi_agent sampled it, and no setting
+            leaves it out. Elsewhere the other tensors hold no meaning.
+        groups: the ids of their groups, B of them.
+    """
+
+    logprobs: torch.Tensor
+    old_logprobs: torch.Tensor
+    advantages: torch.Tensor
+    rewards: torch.Tensor
+    mask: torch.Tensor
+    groups: tuple[str, ...]
+
+
+class AgentAlgorithm(Protocol):
+    """A loss on stored rollouts. It has no state, and draws no random numbers.
+
+    `mean_over` is what the sum of the tokens' losses in an optimizer step is divided by: the
+    `tokens` that count in the step, or its `rollouts` that have a verdict. `most_passes` is the
+    largest grpo.passes that the loss is right for; None: any number.
+    """
+
+    mean_over: Literal["tokens", "rollouts"]
+    most_passes: int | None
+
+    def advantages(self, groups: Groups) -> Groups:
+        """Return the advantage of each rollout, from the rewards of all groups of an update.
+
+        An attempt that the environment or an engine broke has no reward, and is not among them.
+        """
+        ...
+
+    def losses(self, batch: RolloutBatch) -> torch.Tensor:
+        """Return the loss of each token, (B, T); each row's from that row alone.
+
+        What other rows of a batch are is chance: micro-batches are as large as memory allows.
+        """
+        ...
+
+
+def get_algorithm(name: str, options: Mapping[str, Any]) -> AgentAlgorithm:
+    """Return an algorithm of one's own, made by calling its class with the options.
+
+    Raises ConfigError when the name leads nowhere, the class does not load, or it refuses options.
+    """
+    point = _point(name)
+    with failures_named(FIELD, name, point):
+        made: AgentAlgorithm = point.load()(dict(options))
+        mean_over, most = made.mean_over, made.most_passes
+    if mean_over not in MEANS:
+        raise ConfigError(f"{FIELD} {name!r}: mean_over is {mean_over!r}, not {' or '.join(MEANS)}")
+    if most is not None and most < 1:
+        raise ConfigError(f"{FIELD} {name!r}: most_passes is {most!r}, not None or 1 and more")
+    return made
+
+
+def modules_of(name: str, algorithm: AgentAlgorithm) -> list[str]:
+    """Return the modules whose code an algorithm is: of its class, and of what made it."""
+    return [type(algorithm).__module__, _point(name).module]
+
+
+def check_passes(name: str, algorithm: AgentAlgorithm, passes: int) -> None:
+    """Raise ConfigError where an update would revisit rollouts more often than the loss allows."""
+    most = algorithm.most_passes
+    if most is not None and passes > most:
+        raise ConfigError(
+            f"grpo.passes is {passes}, and {FIELD} {name!r} is right for {most} at most "
+            f"(its most_passes): set grpo.passes={most}"
+        )
+
+
+def advantages_of(name: str, algorithm: AgentAlgorithm, groups: Groups) -> list[list[float]]:
+    """Return the advantage of each rollout; raises TrainingError unless each has a finite one."""
+    try:
+        made = [[float(one) for one in group] for group in algorithm.advantages(groups)]
+    except Exception as error:
+        raise TrainingError(
+            f"{FIELD} {name!r}: advantages failed with {described(error)}"
+        ) from error
+    sizes = [len(group) for group in groups]
+    if [len(group) for group in made] != sizes:
+        raise TrainingError(
+            f"{FIELD} {name!r}: advantages returned groups of {[len(g) for g in made][:5]} numbers "
+            f"for groups of {sizes[:5]} rewards: return one number for each reward"
+        )
+    for rewards, group in zip(groups, made, strict=True):
+        if not all(map(math.isfinite, group)):
+            raise TrainingError(
+                f"{FIELD} {name!r}: advantages returned {group} for the rewards {list(rewards)}: "
+                "return finite numbers"
+            )
+    return made
+
+
+def _point(name: str) -> EntryPoint:
+    if ":" in name:
+        return placed_point(ALGORITHMS, name, FIELD, "my_algorithm.py:Mine")
+    return point_of(
+        ALGORITHMS,
+        name,
+        FIELD,
+        "; a class of your own is named by its place: my_algorithm.py:Mine or package.module:Mine",
+        also=(GRPO,),
+    )

@@ -1,0 +1,36 @@
+"""An update of pi_agent on stored rollouts by a loss of one's own (`agent_update.algorithm`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genenv_core.training.updates.grpo import SEEN, GrpoRequest
+from genenv_core.training.updates.kind import UpdateKind
+
+
+class OwnRequest(GrpoRequest):
+    """One update of pi_agent by an algorithm of one's own, on the rows of `GrpoRequest`.
+
+    `algorithm` and `options` are those of section agent_update. The section grpo has the settings
+    of the loop.
+    """
+
+    loss = "own"
+
+    algorithm: str
+    options: dict[str, Any]
+
+    @property
+    def what(self) -> str:
+        return f"update of pi_{self.policy.value} by {self.algorithm} from {self.checkpoint}"
+
+
+UPDATE = UpdateKind(
+    request=OwnRequest,
+    trainer="genenv_core.training.own.trainer",
+    title="agent update",
+    section="grpo",
+    bound="rollout.max_length",
+    measures=SEEN,
+    whole_logits=False,
+)
