@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.ids import group_id
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Part, Shard
+from genenv_core.storage.records.parquet import read_parquet
+from schemas.registry import empty
 from tasks.stage.context import StageContext, log
 from tasks.telemetry.attempts import tell_attempts
 
 
 class Shards:
-    """The shards of one stage key: ranges of the places of its tasks."""
+    """The shards of one stage key: ranges of the places of its tasks.
+
+    A stage that finds out while it works which tasks it attempts adds them by `extend`.
+    """
 
     def __init__(self, context: StageContext[Any], tasks: int, size: int) -> None:
         """Find those that an earlier attempt finished and that are undamaged."""
-        self._context = context
-        self._all = [range(start, min(start + size, tasks)) for start in range(0, tasks, size)]
+        self._context, self._size = context, size
+        self._all: list[range] = []
         self._done: dict[int, list[Part]] = {}
         self._began_ns = time.time_ns()
-        for number in range(len(self._all)):
+        self.extend(tasks)
+
+    def extend(self, tasks: int) -> list[int]:
+        """Add shards for so many further places; return their numbers."""
+        first = self._all[-1].stop if self._all else 0
+        end, old = first + tasks, len(self._all)
+        self._all += [range(at, min(at + self._size, end)) for at in range(first, end, self._size)]
+        added = list(range(old, len(self._all)))
+        for number in added:
             if (parts := self._finished(number)) is not None:
                 self._done[number] = parts
+        return added
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of all shards."""
+        return list(range(len(self._all)))
+
+    def rows(self, table: str, numbers: Sequence[int]) -> pl.DataFrame:
+        """Return the rows of a table in finished shards, in their order."""
+        parts = [part for number in numbers for part in self._done[number] if part.table == table]
+        paths = [self._context.store.local(part.path) for part in parts]
+        return pl.concat([empty(table), *(read_parquet(table, path) for path in paths)])
 
     @property
     def missing(self) -> dict[int, range]:
@@ -79,8 +105,23 @@ class Shards:
         except IntegrityError as error:
             log.warning("shard=%s unreadable, taken as a miss: %s", path, error)
             return None
-        damage = context.artifacts.damage(parts)
+        damage = context.artifacts.damage(parts) or self._of_others(parts, self._all[number])
         if damage:
             log.warning("shard=%s taken as a miss: %s", path, damage)
             return None
         return list(parts)
+
+    def _of_others(self, parts: Sequence[Part], places: range) -> str | None:
+        """Return that a shard holds other places than it should; None where it does not.
+
+        Where a round of attempts was made again and came out otherwise, as an engine may do, what
+        an earlier attempt at the stage added after it belongs to other places.
+        """
+        epoch, scope = self._context.epoch, self._context.scope
+        wanted = [group_id(epoch, scope, place) for place in (places[0], places[-1])]
+        for part in parts:
+            if part.table == "traces":
+                held = [str(one).partition(".")[0] for one in (part.first_id, part.last_id)]
+                if held != wanted:
+                    return f"it holds the groups {held[0]} to {held[1]}, not {' to '.join(wanted)}"
+        return None
