@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import polars as pl
 
-from genenv_core.algorithm.refill import Refill
 from genenv_core.algorithm.spread import spread
 from genenv_core.domains.protocol import shares_of
+from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
 from genenv_core.epoch.rows import to_tasks

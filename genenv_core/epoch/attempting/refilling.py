@@ -11,11 +11,11 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.algorithm.refill import Refill
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.rollout import most_tasks
 from genenv_core.domains.protocol import Domain
+from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.rows import frame
 from genenv_core.epoch.scoring import task_rows, verdicts_of, with_messages
 from genenv_core.epoch.selecting import select

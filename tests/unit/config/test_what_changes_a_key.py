@@ -102,7 +102,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.epoch.writing.teaching", {"generate_tasks"}),
     ("genenv_core.epoch.attempting.windows", {"generate_tasks", "rollout", "benchmark"}),
     ("genenv_core.epoch.attempting.refilling", set()),  # by name, and in the key of a refill
-    ("genenv_core.algorithm.refill", {"rollout"}),
+    ("genenv_core.epoch.attempting.rounds", {"rollout"}),
     ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
     ("genenv_core.exchange.chat_answers", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_client", {"generate_tasks", "benchmark"}),

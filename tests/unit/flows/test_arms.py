@@ -17,12 +17,12 @@ import pytest
 
 from flows.epoch import round_of
 from flows.state import EpochState
-from genenv_core.algorithm.refill import Refill
 from genenv_core.config.arms import ARMS, Arm, TaskSet
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.updates import GrpoConfig
 from genenv_core.config.stages import EPOCH_STAGES, START_STAGES
+from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.attempting.windows import Window
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.manifest import ArtifactRef

@@ -18,9 +18,9 @@ import polars as pl
 import pytest
 
 import tasks.rollout
-from genenv_core.algorithm.refill import Refill
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.rows import frame
 from genenv_core.errors import StageError
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
@@ -195,8 +195,8 @@ def test_a_shard_of_a_round_of_another_size_is_attempted_again(
 
 
 @mutation(
-    "what a refill needs is always in the key", ROLLOUT,
-    'import_module(REFILLING)', 'import_module("genenv_core.epoch.attempting.refilling")',
+    "a refill reads what is not in its key", ROLLOUT,
+    '            "curriculum.least_n",\n', "",
 )  # fmt: skip
 def test_the_key_has_what_a_refill_needs_where_it_is_asked_for() -> None:
     plain, asked = (
