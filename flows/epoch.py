@@ -8,8 +8,9 @@ from flows.state import EpochRefs, EpochState, shared_draw
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import set_of
+from genenv_core.epoch.attempting.refilling import refill_of
+from genenv_core.epoch.attempting.windows import window_of
 from genenv_core.epoch.trouble import check_epoch
-from genenv_core.epoch.windows import window_of
 from genenv_core.exchange.external import offline_input, teacher_input
 from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.filter import FilterInputs, filter_
@@ -60,12 +61,14 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         offline=offline_input(config),
         teacher=teacher_input(config),
         set_tasks=config.data.set_tasks,
+        reserve=config.refill.groups > 0,
     )
     tasks = state.one_set or generate_tasks(config, made_for, writing)
     check_epoch(tasks.facts, [past.tasks.facts for past in state.last(1)])
     simulator = env if config.tools.execution == "simulated" else None
-    window = window_of(config, epoch)
-    traces = rollout(config, epoch, RolloutInputs(tasks, data, agent, simulator, window))
+    window, refill = window_of(config, epoch), refill_of(config)
+    attempting = RolloutInputs(tasks, data, agent, simulator, window, refill)
+    traces = rollout(config, epoch, attempting)
     check_epoch(traces.facts, [past.traces.facts for past in state.last(1)])
     scores = score(config, epoch, ScoreInputs(tasks, traces, data))
     selections = filter_(config, epoch, FilterInputs(tasks, traces, scores))

@@ -108,6 +108,8 @@ class TaskChoice(StrEnum):
     """Its success rate is predicted near alpha."""
     RANDOM = "random"
     """It was drawn by lot."""
+    RESERVE = "reserve"
+    """It is attempted only where groups without a signal are refilled, in its turn."""
     NOT_CHOSEN = "not_chosen"
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import shares_of
+from genenv_core.epoch.attempting.windows import of_a_set
 from genenv_core.epoch.rows import Output
 from genenv_core.epoch.trouble import troubles
-from genenv_core.epoch.windows import of_a_set
 from genenv_core.epoch.writing.choosing import rated_attempts
 from genenv_core.epoch.writing.contexts import agent_history
 from genenv_core.epoch.writing.generation import (
@@ -50,7 +50,8 @@ class GenerateTasksInputs:
 
     A task equal to one of `recent` is a duplicate. `rated` are the scores of `rated_tasks`: the
     choice of tasks learns from all of them, and the last one conditions pi_env. `set_tasks` is the
-    size of a set for all epochs, 0 for the tasks of one.
+    size of a set for all epochs, 0 for the tasks of one. `reserve` says that the tasks which are
+    not chosen are a reserve for refills.
     """
 
     env: CheckpointRef
@@ -61,6 +62,7 @@ class GenerateTasksInputs:
     offline: FileRef | None
     teacher: TeacherRef | None = None
     set_tasks: int = 0
+    reserve: bool = False
 
 
 def compute(context: StageContext[GenerateTasksInputs]) -> dict[str, Any]:
@@ -165,6 +167,7 @@ def _written(context: StageContext[GenerateTasksInputs]) -> Output:
                 shares_of(domain),
             ),
             curriculum=context.config.curriculum,
+            reserve=context.inputs.reserve,
             epoch=context.epoch,
             scope=context.scope,
             seed=context.seed,

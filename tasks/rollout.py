@@ -3,34 +3,46 @@
 Groups are committed in shards. After a crash, finished shards are reused, and the others are
 sampled again from the same seeds. Where tools take time, the attempts of all shards advance
 independently, and shards finish in any order.
+
+With a refill, rounds of tasks of the reserve follow while groups with a signal are lacking. A round
+begins once the shards of all before it are finished, and what they hold decides its size.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, Self
 
 import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.domains.protocol import shares_of
+from genenv_core.epoch.attempting.rounds import Refill
+from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
+from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.trouble import broken_attempts, endless_attempts, errors_of
-from genenv_core.epoch.windows import Window
+from genenv_core.epoch.writing.choosing import reserve_tasks
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
 from genenv_core.storage.records.parquet import read_parquet
+from genenv_core.types import Task
 from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS
-from tasks.policies.sampler import sampler
+from tasks.policies.sampler import Sampler, sampler
 from tasks.policies.scoring import SCORING_FIELDS, arithmetic_of
-from tasks.stage import Stage, StageContext
+from tasks.stage import FurtherWork, Stage, StageContext
 from tasks.stage.shards import Shards
 from tasks.stage.task import StageTask
 
 log = logging.getLogger("genenv.stage")
+
+REFILLING = "genenv_core.epoch.attempting.refilling"
+"""Module of what a stage with a refill does besides."""
 
 STAGE = Stage(
     "rollout",
@@ -47,6 +59,18 @@ STAGE = Stage(
         *SCORING_FIELDS,
     ),
     ("torch", "transformers"),
+    FurtherWork(
+        "refill.groups",
+        (REFILLING,),
+        (
+            "curriculum.alpha",
+            "curriculum.beta",
+            "curriculum.level",
+            "curriculum.k_min",
+            "curriculum.filter_agent",
+            "curriculum.least_n",
+        ),
+    ),
 )
 
 
@@ -54,7 +78,8 @@ STAGE = Stage(
 class RolloutInputs:
     """The tasks and the agent; `simulator` is the pi_env that plays simulated tools.
 
-    `window` says which tasks of a set are this epoch's; None: all of them.
+    `window` says which tasks of a set are this epoch's; None: all of them. `refill` says how many
+    groups with a signal are wanted; None: as many as come.
     """
 
     tasks: ArtifactRef
@@ -62,6 +87,7 @@ class RolloutInputs:
     agent: CheckpointRef
     simulator: CheckpointRef | None = None
     window: Window | None = None
+    refill: Refill | None = None
 
 
 def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
@@ -75,45 +101,99 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
         context.inputs.window,
         shares_of(context.domain()),
     )
-    shards = Shards(context, len(tasks), config.rollout.shard_groups)
-    context.progress(shards.tasks_done, len(tasks), "groups")
-    if shards.missing:
-        agent, simulator = context.inputs.agent, context.inputs.simulator
-        with sampler(context, agent, simulator) as sampling:
-            for number, tables in attempt(
-                sampling,
-                tasks,
-                shards.missing,
-                config.rollout,
-                epoch=context.epoch,
-                scope=context.scope,
-                policy_version=agent.policy_version,
-                decode=sampling.chat.decode,
-                seed_for=context.seed_for,
-            ):
-                shards.finish(number, tables)
-                context.progress(shards.tasks_done, len(tasks), "groups")
+    with _Attempts(context) as attempts:
+        refilled = _refilled(context, attempts, tasks)
+    shards = attempts.shards
     made = shards.adopt()
     if not tasks:
         context.out.table("traces", empty("traces"))
         context.out.table("trace_tokens", empty("trace_tokens"))
     facts: dict[str, Any] = {
-        "groups": len(tasks),
-        "traces": len(tasks) * config.rollout.n,
+        "groups": len(attempts.tasks),
+        "traces": len(attempts.tasks) * config.rollout.n,
         "metrics": _compared(context, shards, made),
+        **refilled,
     }
-    troubles = _troubles(context, made)
+    troubles = _troubles(context, shards)
     for said in troubles.values():
         log.warning("stage=%s %s", STAGE.name, said)
     return facts | troubles
 
 
-def _troubles(context: StageContext[RolloutInputs], made: Sequence[Part]) -> dict[str, str]:
-    parts = [part for part in made if part.table == "traces"]
-    if not parts:
+class _Attempts:
+    """The attempts of an epoch in shards; opens the engine for the first that are missing."""
+
+    def __init__(self, context: StageContext[RolloutInputs]) -> None:
+        self._context, self._opened = context, ExitStack()
+        self._sampling: Sampler | None = None
+        self.tasks: list[Task] = []
+        self.shards = Shards(context, 0, context.config.rollout.shard_groups)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+    def played(self, tasks: Sequence[Task]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Attempt further tasks; return their rows of `traces` and `trace_tokens`."""
+        added = self.play(tasks)
+        return self.shards.rows("traces", added), self.shards.rows("trace_tokens", added)
+
+    def play(self, tasks: Sequence[Task]) -> list[int]:
+        """Attempt further tasks, but for finished shards; return the numbers of their shards."""
+        context, shards, agent = self._context, self.shards, self._context.inputs.agent
+        self.tasks += tasks
+        added = shards.extend(len(tasks))
+        context.progress(shards.tasks_done, len(self.tasks), "groups")
+        if not shards.missing:
+            return added
+        sampling = self._sampling = self._sampling or self._opened.enter_context(
+            sampler(context, agent, context.inputs.simulator)
+        )
+        for number, tables in attempt(
+            sampling,
+            self.tasks,
+            shards.missing,
+            context.config.rollout,
+            epoch=context.epoch,
+            scope=context.scope,
+            policy_version=agent.policy_version,
+            decode=sampling.chat.decode,
+            seed_for=context.seed_for,
+        ):
+            shards.finish(number, tables)
+            context.progress(shards.tasks_done, len(self.tasks), "groups")
+        return added
+
+
+def _refilled(
+    context: StageContext[RolloutInputs], attempts: _Attempts, tasks: Sequence[Task]
+) -> dict[str, Any]:
+    """Attempt the tasks, then those of the reserve that a refill takes; return facts of that."""
+    refill = context.inputs.refill
+    if refill is None:
+        attempts.play(tasks)
         return {}
-    read = [read_parquet("traces", context.store.local(part.path)) for part in parts]
-    traces, epoch = pl.concat(read), context.epoch
+    # By name: without a refill the key has none of its code, nor that of `score` and `filter`.
+    facts: dict[str, int] = import_module(REFILLING).refilled(
+        refill,
+        tasks,
+        to_tasks(reserve_tasks(context.frame(context.inputs.tasks, "tasks"))),
+        attempts.played,
+        context.domain(),
+        epoch=context.epoch,
+        curriculum=context.config.curriculum,
+    )
+    counts = " ".join(f"{name}={count}" for name, count in facts.items())
+    log.info("stage=%s epoch=%d wanted=%d %s", STAGE.name, context.epoch, refill.groups, counts)
+    return facts
+
+
+def _troubles(context: StageContext[RolloutInputs], shards: Shards) -> dict[str, str]:
+    traces, epoch = shards.rows("traces", shards.numbers), context.epoch
+    if traces.is_empty():
+        return {}
     reasons = traces["finish_reason"].to_list()
     settings = context.config.rollout
     broken = broken_attempts(traces, epoch)

@@ -79,6 +79,8 @@ def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
     ]
     if row.get("attempts_lost"):
         notes.append(f"{row['attempts_lost']} attempts lost: genenv sql 'FROM failures'")
+    if row.get("tasks_refilled"):
+        notes.append(f"{row['tasks_refilled']} tasks refilled")
     gates: dict[str, str] = row.get("gates") or {}
     notes += [f"{policy} gate {why}" for policy, why in gates.items()]
     if row.get("cached"):

@@ -18,7 +18,8 @@ DOMAIN = "genenv_core.evidence.lax_desk:LaxDesk"
 
 TOSSES = """
     SELECT t.epoch,
-        avg(CAST(t.family = 'toss' AS INTEGER)) FILTER (t.choice <> 'not_chosen') AS attempted,
+        avg(CAST(t.family = 'toss' AS INTEGER))
+            FILTER (t.choice NOT IN ('not_chosen', 'reserve')) AS attempted,
         avg(CAST(t.family = 'toss' AS INTEGER)) FILTER (s.reason = 'kept') AS kept
     FROM tasks AS t
     LEFT JOIN selections AS s ON s.task_id = t.task_id AND s.update = 'agent'

@@ -21,7 +21,7 @@ from genenv_core.config.sections.evaluation import EvaluationConfig, GatesConfig
 from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.models import BootstrapConfig, ModelsConfig
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.config.sections.rollout import RolloutConfig, ToolsConfig
+from genenv_core.config.sections.rollout import RefillConfig, RolloutConfig, ToolsConfig, most_tasks
 from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.teacher import TeacherConfig
@@ -70,6 +70,8 @@ class RunConfig(Section):
     """Task generation."""
     rollout: RolloutConfig = Field(default_factory=lambda: RolloutConfig())
     """Attempts."""
+    refill: RefillConfig = Field(default_factory=lambda: RefillConfig())
+    """Further tasks for those whose groups have no signal."""
     tools: ToolsConfig = Field(default_factory=lambda: ToolsConfig())
     """Who answers the agent."""
     mixture: MixtureConfig = Field(default_factory=lambda: MixtureConfig())
@@ -109,6 +111,7 @@ class RunConfig(Section):
     def _consistent(self) -> Self:
         spec = ARMS[self.arm]
         self._tasks(spec)
+        self._refill(spec)
         if self.rollout.n == 1 and spec.trains_agent:
             others = (arm for arm, other in ARMS.items() if not other.trains_agent)
             raise ValueError(
@@ -192,6 +195,48 @@ class RunConfig(Section):
         if self.execution.teacher != EndpointAsking() and not self.teacher.url:
             raise ValueError(
                 "execution.teacher does nothing without teacher.url: set that or remove this"
+            )
+
+    def _refill(self, spec: ArmSpec) -> None:
+        """Refuse a refill that no update would use, or that has no reserve to take tasks from."""
+        refill, generation = self.refill, self.generation
+        if not refill.groups:
+            return
+        asked = f"refill.groups {refill.groups}"
+        if not spec.trains_agent:
+            raise ValueError(
+                f"{asked} does nothing for arm {self.arm}, which trains no agent: remove it"
+            )
+        if spec.tasks is TaskSet.TEACHER or self.data.set_tasks:
+            whose = "a teacher's tasks" if spec.tasks is TaskSet.TEACHER else "data.set_tasks"
+            raise ValueError(
+                f"{asked} has no reserve with {whose}, all of which are attempted in their turn: "
+                f"remove refill.groups{'' if whose[0] == 'a' else ' or data.set_tasks'}"
+            )
+        if generation.candidates == 1:
+            raise ValueError(
+                f"{asked} has no reserve with generation.candidates 1, where every task is "
+                "attempted at first: raise generation.candidates, or remove refill.groups"
+            )
+        written = generation.tasks * generation.candidates
+        if refill.max_tasks is not None and not generation.tasks < refill.max_tasks <= written:
+            raise ValueError(
+                f"refill.max_tasks {refill.max_tasks} must be above generation.tasks "
+                f"{generation.tasks}, which are attempted at first, and at most {written}, "
+                "generation.tasks x generation.candidates: set a number between, or remove it"
+            )
+        most = most_tasks(refill, tasks=generation.tasks, candidates=generation.candidates)
+        if refill.groups > most:
+            raise ValueError(
+                f"{asked} is more than the {most} new tasks that an epoch attempts at most: lower "
+                "it, or raise refill.max_tasks or generation.candidates"
+            )
+        room = self.grpo.max_groups * self.mixture.new
+        if refill.groups > room + 0.5:
+            raise ValueError(
+                f"{asked} is more than an update draws, {room:g} new groups of grpo.max_groups "
+                f"{self.grpo.max_groups} x mixture.new {self.mixture.new:g}: lower it, or raise "
+                "grpo.max_groups"
             )
 
     def _limited(self) -> None:

@@ -12,9 +12,9 @@ from genenv_core.algorithm.mixture import base_attempts
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
+from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
-from genenv_core.epoch.windows import Window
-from genenv_core.epoch.writing.choosing import attempted_tasks
+from genenv_core.epoch.writing.choosing import chosen_tasks
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
 from genenv_core.play.calls import calls_made
@@ -34,7 +34,7 @@ def attempted(
 
     With a window, only the new tasks in it. Each of several domains has its share of base tasks.
     """
-    new, base = to_tasks(attempted_tasks(tasks)), to_tasks(of_source(data, TaskSource.BASE))
+    new, base = to_tasks(chosen_tasks(tasks)), to_tasks(of_source(data, TaskSource.BASE))
     if window is not None:
         new = [new[place] for place in window.places(len(new))]
     want = base_attempts(len(new), new_share=mixture.new, base_share=mixture.base)

@@ -15,7 +15,7 @@ from genenv_core.algorithm.selection import in_band
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
 from genenv_core.epoch.rows import Output, frame, new_groups, with_verdict
-from genenv_core.epoch.writing.choosing import written_p_hat
+from genenv_core.epoch.writing.choosing import reserve_tasks, written_p_hat
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy
@@ -258,4 +258,13 @@ def _of_tasks(
         "mean_difficulty": attempted["difficulty"].mean(),
         "mean_response_tokens": of_new["response_tokens"].mean(),
         "attempts_lost": traces.height - verdicts.height,
+        "tasks_refilled": _refilled(tasks, traces),
     }
+
+
+def _refilled(tasks: pl.DataFrame, traces: pl.DataFrame) -> int | None:
+    """Return how many tasks of the reserve were attempted; None without a reserve."""
+    reserve = reserve_tasks(tasks)
+    if reserve.is_empty():
+        return None
+    return reserve.join(traces, on="task_id", how="semi").height

@@ -44,10 +44,8 @@ def score(
     gives the seed that an attempt's episode has in the stage `rollout`.
     """
     by_id = {task.task_id: task for task in tasks}
-    said = trace_tokens.select("trace_id", "messages")
-    played = traces.join(said, on="trace_id", maintain_order="left")
-    verdicts = with_verdict(played)
-    judged = [judge(row, by_id[row["task_id"]], domain) for row in verdicts.iter_rows(named=True)]
+    played = with_messages(traces, trace_tokens)
+    judged = verdicts_of(played, by_id, domain)
     heard = observed(played.iter_rows(named=True), by_id, domain, seed_of)
     sizes = dict(traces.group_by("group_id").len().iter_rows())
     rows = task_rows(judged, by_id, sizes, epoch=epoch, curriculum=curriculum)
@@ -65,6 +63,23 @@ def score(
             **({"fidelity": mean([row["fidelity"] for row in heard])} if heard else {}),
         },
     )
+
+
+def with_messages(traces: pl.DataFrame, trace_tokens: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of `traces` with the `messages` of the same attempts."""
+    said = trace_tokens.select("trace_id", "messages")
+    return traces.join(said, on="trace_id", maintain_order="left")
+
+
+def verdicts_of(
+    played: pl.DataFrame, tasks: Mapping[str, Task], domain: Domain
+) -> list[dict[str, Any]]:
+    """Return the rows of `scores` of the attempts that have a verdict; raises as `judge`.
+
+    `played` are rows of `traces` with their messages, `tasks` those that they are at, by id.
+    """
+    verdicts = with_verdict(played)
+    return [judge(row, tasks[row["task_id"]], domain) for row in verdicts.iter_rows(named=True)]
 
 
 def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import polars as pl
 
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.steps import reason
-from genenv_core.epoch.writing.choosing import attempted_tasks
+from genenv_core.epoch.writing.choosing import chosen_tasks
 from genenv_core.errors import StageError
 from genenv_core.types import FinishReason, Rejection
 
@@ -144,7 +144,7 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
         base: rows of `tasks` with the base tasks.
         epoch: number of the round.
     """
-    tried = attempted_tasks(tasks)
+    tried = chosen_tasks(tasks)
     if tried.height < LEAST_TASKS:
         return {}
     found: list[str] = []

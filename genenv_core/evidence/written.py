@@ -19,11 +19,13 @@ from genenv_core.play.checking.showing import EXAMPLES, FlawExample
 from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
-from genenv_core.types import Flaw
+from genenv_core.types import Flaw, TaskChoice
 
 Row = dict[str, Any]
 
 _CONTENT = ("task_id", "prompt", "spec", "ground_truth")
+LEFT = {TaskChoice.NOT_CHOSEN, TaskChoice.RESERVE}
+"""Choices of tasks that are left out; one of the reserve may be attempted all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def read_written(
         attempted=len(attempted),
         attempts=sum(row["n"] for row in attempted),
         predicted=sum(row["choice"] == "predicted" for row in attempted),
-        not_chosen=sum(row["choice"] == "not_chosen" and not row["n"] for row in tasks),
+        not_chosen=sum(row["choice"] in LEFT and not row["traces"] for row in tasks),
         lost=traces["lost"],
         by_chance=sum(bool(row["by_chance"]) for row in tasks),
         versions=None if traces["first"] is None else (traces["first"], traces["last"]),
@@ -149,14 +151,17 @@ def _flaw(flaw: Flaw | None, row: Row) -> FlawCount:
 _WRITTEN = "t.{own} AND {within} AND t.source = 'generated' AND t.valid"
 
 _TASKS = f"""
-SELECT t.task_id, t.epoch, t.choice, t.chance, c.reachable, c.by_chance, t.prompt, t.spec,
-    t.ground_truth,
+SELECT t.task_id, t.epoch, t.choice, t.chance, c.reachable, c.by_chance, a.traces, t.prompt,
+    t.spec, t.ground_truth,
     CAST(s.n AS BIGINT) AS n, CAST(s.successes AS BIGINT) AS successes
 FROM tasks AS t
 LEFT JOIN (
     SELECT task_id, sum(n) AS n, sum(successes) AS successes
     FROM task_scores WHERE {{own}} GROUP BY task_id
 ) AS s ON s.task_id = t.task_id
+LEFT JOIN (
+    SELECT task_id, count(*) AS traces FROM traces WHERE {{own}} GROUP BY task_id
+) AS a ON a.task_id = t.task_id
 LEFT JOIN certified AS c ON c.{{own}} AND c.task_id = t.task_id
 WHERE {_WRITTEN}
 ORDER BY t.task_id

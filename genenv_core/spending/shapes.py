@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 
 from genenv_core.config.arms import ARMS, Arm
+from genenv_core.config.sections.rollout import RefillConfig, most_tasks
 from genenv_core.config.stages import STAGES
 from genenv_core.types import Policy
 
@@ -33,7 +34,18 @@ class WorkShape:
 
 
 def _rollouts(values: Values) -> float:
-    return values["generation"]["tasks"] * values["rollout"]["n"]
+    """Return the most attempts at new tasks: what a refill makes of them is known afterwards."""
+    return _new_tasks(values) * values["rollout"]["n"]
+
+
+def _new_tasks(values: Values) -> int:
+    generation = values["generation"]
+    tasks, candidates = generation["tasks"], generation["candidates"]
+    return most_tasks(_refill(values), tasks=tasks, candidates=candidates)
+
+
+def _refill(values: Values) -> RefillConfig:
+    return RefillConfig(**values.get("refill", {}))  # older runs have no such section
 
 
 def _written(values: Values) -> float:
@@ -51,7 +63,8 @@ def _taught(values: Values) -> float:
 
 
 def _drawn(values: Values) -> float:
-    groups = min(values["grpo"]["max_groups"], values["generation"]["tasks"])
+    most = max(values["generation"]["tasks"], _refill(values).groups)
+    groups = min(values["grpo"]["max_groups"], most)
     return groups * values["rollout"]["n"] * values["grpo"]["passes"]
 
 

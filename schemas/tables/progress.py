@@ -107,9 +107,9 @@ class Checkpoints(
 class Epochs(
     Table,
     key=("epoch",),
-    version=5,
+    version=6,
     renamed={3: {"mean_calls": "mean_difficulty"}},
-    added={4: ("attempts_lost",), 5: ("skill", "tasks_note")},
+    added={4: ("attempts_lost",), 5: ("skill", "tasks_note"), 6: ("tasks_refilled",)},
     rules={
         "tasks_valid is at most tasks_generated": pl.col("tasks_valid")
         <= pl.col("tasks_generated"),
@@ -189,6 +189,11 @@ class Epochs(
     attempts_lost: int = fields.count(
         "Rollouts without a verdict, because an environment or an engine broke them; null in older "
         "runs.",
+        nullable=True,
+    )
+    tasks_refilled: int = fields.count(
+        "Tasks of the reserve that were attempted for want of groups with a signal; null where the "
+        "epoch had no reserve (refill.groups), and in older runs.",
         nullable=True,
     )
 

@@ -22,11 +22,16 @@ class Tasks(
         | all_set("generation_id", "context_id", "env_policy_version"),
         "choice is set exactly for valid generated tasks": pl.col("choice").is_not_null()
         == (pl.col("valid") & (pl.col("source") == TaskSource.GENERATED.value)),
+        "reserve_place is set exactly for the choice reserve": (
+            pl.col("reserve_place").is_not_null()
+            == pl.col("choice").eq_missing(TaskChoice.RESERVE.value)
+        ),
     },
-    version=5,
+    version=6,
     added={
         4: ("chance",),
         5: ("nearest_task_id", "similarity", "nearest_test_id", "test_similarity"),
+        6: ("reserve_place",),
     },
 ):
     """One row a task or rejected generation; base and held-out tasks have epoch 0."""
@@ -59,6 +64,11 @@ class Tasks(
     choice: str = fields.label(
         "Whether the task is attempted, and why; null for those that pi_env did not write.",
         TaskChoice,
+        nullable=True,
+    )
+    reserve_place: int = fields.count(
+        "Place among the tasks of the choice reserve, from 0: the stage rollout attempts them in "
+        "this order while groups with a signal are wanting; null for others, and in older runs.",
         nullable=True,
     )
     predicted_p: float = fields.share(

@@ -63,6 +63,7 @@ SELECT
     e.env_action,
     e.env_note,
     e.attempts_lost,
+    e.tasks_refilled,
     coalesce(e.skill, e.p_hat) AS skill,
     e.tasks_note
 FROM epoch_rows AS e

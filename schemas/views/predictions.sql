@@ -1,7 +1,7 @@
 -- How good is the prediction that chooses the tasks, and what does pi_env write beside them?
 -- Reads: tasks, task_scores
 -- Key: run_id, epoch, choice
--- choice: `predicted` (near alpha), `random` (drawn by lot: what pi_env writes), or `not_chosen`.
+-- choice: `predicted` (near alpha), `random` (drawn by lot: what pi_env writes), `reserve` (attempted where groups without a signal are refilled), or `not_chosen`.
 -- tasks: Tasks with this choice.
 -- predicted_p: Mean predicted success rate; null in an epoch that had nothing to predict from.
 -- predicted_sd: Mean standard deviation of the predictions.

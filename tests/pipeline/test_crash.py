@@ -3,8 +3,8 @@
 Invariants: a run that was killed inside a checkpoint's adoption, the making of MLflow's database,
 MLflow logging, a shard, a pool append, a training step, the seal of a trainer checkpoint, and
 between manifest and run record ends with the tables, manifests, weights and MLflow entries of an
-unharmed one; SIGTERM ends a rollout after its shard and an update after its step, and the next run
-does only the rest.
+unharmed one, and so does one killed in the rounds of a refill, whose batch is full; SIGTERM ends a
+rollout after its shard and an update after its step, and the next run does only the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
-from tests.pipeline.builders import run, tiny
+from tests.pipeline.builders import run, sql, tiny
 from tests.storm import points
 from tests.storm.compare import differences
 from tests.storm.points import Plan
@@ -62,6 +62,47 @@ def test_a_run_that_was_killed_again_and_again_ends_like_one_that_never_was(
         assert ended.status == expected, (plan, last_line(output))
     ended = zygote.run(root, Plan(), output, 0, "--epochs", "1")
     assert ended.status == 0, last_line(output)
+    assert differences(tmp_path / "reference", root, RUN) == []
+
+
+REFILL = (
+    "generation.candidates=3",
+    "generation.max_generations=96",
+    "refill.groups=12",
+    "grpo.max_groups=20",
+    "rollout.shard_groups=2",
+)
+REFILLS = [
+    Plan(kind="writing a shard's record", number=3, whom="parent"),
+    Plan(kind="writing a shard's record", number=5, after=True, whom="tree"),
+    Plan(kind="writing a shard's record", number=1, whom="tree"),
+    Plan(kind="between manifest and run record", number=2, whom="parent"),
+]
+"""In the first round, which has six shards, after the first shard of the second round, and then."""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_while_it_refilled_ends_like_one_that_never_was(
+    zygote: Zygote, begun: Callable[[Path], None], tmp_path: Path
+):
+    begun(tmp_path / "reference")
+    settings = ("tracking.enabled=true", "execution.checkpoint_seconds=0", *REFILL)
+    reference = tiny(tmp_path / "reference", *settings, epochs=1, run_id=RUN)
+    run(reference)
+    refilled = sql(reference, "SELECT tasks_refilled FROM epochs WHERE epoch = 1").item()
+    groups = sql(reference, "SELECT count(*) FROM task_scores WHERE source <> 'base'").item()
+    assert refilled == groups - 8 > 3
+    kept = (
+        "SELECT count(*) FROM selections JOIN tasks USING (task_id) "
+        "WHERE update = 'agent' AND kept AND source = 'generated'"
+    )
+    assert sql(reference, kept).item() == 12  # the batch is full, and no fuller
+    root, output = tmp_path / "root", tmp_path / "log"
+    options = ["--epochs", "1", *(part for one in REFILL for part in ("--set", one))]
+    for plan in REFILLS:
+        ended = zygote.run(root, plan, output, 0, *options)
+        assert ended.status == -signal.SIGKILL, (plan, last_line(output))
+    assert zygote.run(root, Plan(), output, 0, *options).status == 0, last_line(output)
     assert differences(tmp_path / "reference", root, RUN) == []
 
 

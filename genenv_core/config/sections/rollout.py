@@ -34,6 +34,41 @@ class RolloutConfig(Section):
     would learn from ratios that are wrong."""
 
 
+class RefillConfig(Section):
+    """Further tasks for those whose attempts teach pi_agent nothing: all rewards of a group equal.
+
+    DAPO's dynamic sampling (arXiv 2503.14476) goes on until a batch is full of groups with a
+    signal. Here an epoch has a reserve: the tasks that pi_env wrote beyond those chosen.
+    """
+
+    groups: int = Field(default=0, ge=0, le=100_000)
+    """Groups with a signal that an epoch wants of its new tasks: those that the agent update may
+    use. While it has fewer, it attempts tasks of its reserve, as many at once as it lacks groups.
+    0: no refill."""
+    max_tasks: int | None = Field(default=None, ge=1, le=10_000_000)
+    """Most new tasks attempted an epoch, those chosen at first included; None: all that it wrote,
+    generation.tasks x generation.candidates at most."""
+
+    @model_validator(mode="after")
+    def _wanted(self) -> Self:
+        if self.max_tasks is not None and not self.groups:
+            raise ValueError(
+                f"refill.max_tasks {self.max_tasks} does nothing with refill.groups 0: set "
+                "refill.groups to the groups that an epoch wants, or remove refill.max_tasks"
+            )
+        return self
+
+
+def most_tasks(refill: RefillConfig, *, tasks: int, candidates: int) -> int:
+    """Return the most new tasks that an epoch attempts.
+
+    It chooses `tasks` of them, and pi_env writes so many `candidates` for each.
+    """
+    if not refill.groups:
+        return tasks
+    return min(refill.max_tasks or tasks * candidates, tasks * candidates)
+
+
 class ToolsConfig(Section):
     """Who answers the agent between its turns."""
 

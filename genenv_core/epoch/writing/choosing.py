@@ -73,6 +73,7 @@ def choose(
     curriculum: CurriculumConfig,
     seed: int,
     shares: Shares = ONE_DOMAIN,
+    reserve: bool = False,
 ) -> pl.DataFrame:
     """Return `tasks` with the columns of the choice and the prediction of each one.
 
@@ -84,91 +85,128 @@ def choose(
         seed: of the lot.
         shares: how much of the attempts each domain of the run gets. What one of them lacks is not
             replaced by others.
+        reserve: whether the tasks that were not chosen are a reserve, in the order in which the
+            same choice goes on. Every beginning of it has each domain in its share.
     """
     valid = tasks.filter("valid")
-    rows = [features(row, shares) for row in valid.iter_rows(named=True)]
-    places: dict[str, list[int]] = {domain: [] for domain in shares.names}
-    for place, row in enumerate(rows):
-        places[row.domain].append(place)
     model = SuccessModel(known) if known and settings.candidates > 1 else None
-    chances, families = _chances(valid), valid["family"].to_list()
-    choices: dict[int, TaskChoice] = {}
-    predicted: dict[int, Belief] = {}
-    missed: dict[str, float] = {}
+    of_domain = [shares.domain_of(family) for family in valid["family"]]
     split = shares.split(settings.tasks)
-    for number, (domain, own) in enumerate(places.items()):
-        before = [one for one in known if one.features.domain == domain]
-        missed[domain] = drift(before)
-        beliefs: list[Belief] = []
-        if model and before:
-            beliefs = model.predict([rows[place] for place in own], drift=missed[domain])
-        predicted |= zip(own, beliefs, strict=False)
-        skills = [
-            above_chance(one.mean, chances[place]) for place, one in zip(own, beliefs, strict=False)
-        ]
-        made = _choices(
-            [families[place] for place in own],
-            skills,
+    made: list[pl.DataFrame] = []
+    for number, domain in enumerate(shares.names):
+        rows = _of_domain(
+            valid.filter(pl.Series([name == domain for name in of_domain], dtype=pl.Boolean)),
+            [one for one in known if one.features.domain == domain],
+            model,
             settings.model_copy(update={"tasks": split[domain]}),
             curriculum,
             [seed, number] if domain else seed,
+            shares,
         )
-        choices |= zip(own, made, strict=True)
-    believed = [predicted.get(place) for place in range(len(rows))]
-    chosen = valid.select("task_id").with_columns(
-        choice=pl.Series(
-            [choices[place].value for place in range(len(rows))],
-            dtype=pl.String,
-        ),
-        predicted_p=_numbers([one and one.mean for one in believed]),
-        predicted_sd=_numbers([one and one.deviation for one in believed]),
-        predicted_drift=_numbers(
-            [one and missed[row.domain] for one, row in zip(believed, rows, strict=True)]
-        ),
-    )
+        turn = (pl.col("reserve_place") + 1) / shares.weights.get(domain, 1.0)
+        made.append(rows.with_columns(turn=turn, number=number))
+    chosen = _with_reserve(pl.concat(made)) if reserve else _without_reserve(pl.concat(made))
     others = tasks.drop(set(chosen.columns) - {"task_id"})
     return others.join(chosen, on="task_id", how="left", maintain_order="left").select(
         tasks.columns
     )
 
 
+def _of_domain(
+    tasks: pl.DataFrame,
+    known: Sequence[Attempts],
+    model: SuccessModel | None,
+    settings: GenerationConfig,
+    curriculum: CurriculumConfig,
+    seed: int | Sequence[int],
+    shares: Shares,
+) -> pl.DataFrame:
+    """Return the choice, the prediction and the place in the reserve of each task of one domain.
+
+    The attempts that are `known` are those at tasks of the domain; without any, nothing is
+    predicted. `settings.tasks` counts the tasks of the domain that are attempted.
+    """
+    rows = [features(row, shares) for row in tasks.iter_rows(named=True)]
+    missed = drift(known)
+    beliefs: list[Belief] = []
+    if model and known:
+        beliefs = model.predict(rows, drift=missed)
+    skills = [
+        above_chance(one.mean, chance)
+        for one, chance in zip(beliefs, _chances(tasks), strict=False)
+    ]
+    lot, near, rest = _turns(tasks["family"].to_list(), skills, settings, curriculum, seed)
+    choices = (
+        dict.fromkeys(lot, TaskChoice.RANDOM)
+        | dict.fromkeys(near, TaskChoice.PREDICTED)
+        | dict.fromkeys(rest, TaskChoice.RESERVE)
+    )
+    turns = {place: turn for turn, place in enumerate(rest)}
+    places = range(tasks.height)
+    believed = beliefs or [None for _ in places]
+    return tasks.select("task_id").with_columns(
+        choice=pl.Series([choices[place].value for place in places], dtype=pl.String),
+        predicted_p=_numbers([one and one.mean for one in believed]),
+        predicted_sd=_numbers([one and one.deviation for one in believed]),
+        predicted_drift=_numbers([one and missed for one in believed]),
+        reserve_place=pl.Series([turns.get(place) for place in places], dtype=pl.Int64),
+    )
+
+
+def _with_reserve(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with places in one reserve of all domains, by `turn` and then `number`."""
+    reserve = rows.filter(pl.col("reserve_place").is_not_null()).sort("turn", "number")
+    placed = reserve.select("task_id", reserve_place=pl.int_range(pl.len(), dtype=pl.Int64))
+    others = rows.drop("reserve_place", "turn", "number")
+    return others.join(placed, on="task_id", how="left", maintain_order="left")
+
+
+def _without_reserve(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows where what is in the reserve is not chosen instead."""
+    not_chosen = pl.lit(TaskChoice.NOT_CHOSEN.value)
+    choice = pl.when(pl.col("reserve_place").is_null()).then("choice").otherwise(not_chosen)
+    no_place = pl.lit(None, pl.Int64)
+    return rows.with_columns(choice=choice, reserve_place=no_place).drop("turn", "number")
+
+
 def _numbers(values: Sequence[float | None]) -> pl.Series:
     return pl.Series(values, dtype=pl.Float64)
 
 
-def _choices(
+def _turns(
     families: Sequence[str],
     predicted: Sequence[float],
     settings: GenerationConfig,
     curriculum: CurriculumConfig,
     seed: int | Sequence[int],
-) -> list[TaskChoice]:
-    """Return the choice of each task that was written, by the skill predicted for each.
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the places drawn by lot, those predicted near alpha, and all others in their turn.
 
-    Without predictions all is by lot. `families` has the family of each.
+    `families` has the family of each task that was written, `predicted` its skill. Without
+    predictions all is by lot, and so are the turns of the others.
     """
     written = len(families)
     count = min(settings.tasks, written)
     by_lot = round(settings.random_share * count) if predicted else count
-    choice = [TaskChoice.NOT_CHOSEN] * written
-    for place in np.random.default_rng(seed).permutation(written)[:by_lot].tolist():
-        choice[place] = TaskChoice.RANDOM
-    rates = dict(enumerate(predicted))
-    lot = [rates.pop(place) for place in list(rates) if choice[place] is TaskChoice.RANDOM]
-    turns = families if settings.choose_by == "family" else None
-    for place in _near(rates, count - by_lot, lot, curriculum, turns):
-        choice[place] = TaskChoice.PREDICTED
-    return choice
+    drawn: list[int] = np.random.default_rng(seed).permutation(written).tolist()
+    lot, others = sorted(drawn[:by_lot]), drawn[by_lot:]
+    if predicted:
+        rates = {place: predicted[place] for place in sorted(others)}
+        turns = families if settings.choose_by == "family" else None
+        others = _near(rates, [predicted[place] for place in lot], curriculum, turns)
+    near = count - by_lot
+    return lot, others[:near], others[near:]
 
 
 def _near(
     rates: Mapping[int, float],
-    count: int,
     lot: Sequence[float],
     curriculum: CurriculumConfig,
     families: Sequence[str] | None,
 ) -> list[int]:
-    """Return `count` places whose skills are nearest to alpha and average to it, with those by lot.
+    """Return the places so that the skills of every beginning are near alpha and average to it.
+
+    What was drawn by `lot` counts in the average.
 
     Where most of what pi_env writes is too easy, the nearest alone would be too easy on average.
     So the next one is taken from the other side of alpha than the mean so far. That holds within
@@ -184,12 +222,12 @@ def _near(
     above = deque(place for place in band if rates[place] >= alpha)
     near: list[int] = []
     total = sum(lot)
-    while len(near) < count and (below or above):
+    while below or above:
         too_easy = total > alpha * (len(lot) + len(near))
         side = (below or above) if too_easy else (above or below)
         near.append(side.popleft())
         total += rates[near[-1]]
-    return near + order[len(band) :][: count - len(near)]
+    return near + order[len(band) :]
 
 
 def _in_turn(places: Sequence[int], families: Sequence[str]) -> list[int]:
@@ -202,9 +240,18 @@ def _in_turn(places: Sequence[int], families: Sequence[str]) -> list[int]:
     return sorted(places, key=turn.__getitem__)
 
 
-def attempted_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the valid rows of `tasks` without those that were not chosen."""
-    return tasks.filter(pl.col("valid") & pl.col("choice").ne_missing(TaskChoice.NOT_CHOSEN.value))
+def chosen_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the valid rows of `tasks` that an epoch attempts, whatever comes of the attempts.
+
+    A task that pi_env did not write has no choice and is attempted.
+    """
+    left = [TaskChoice.NOT_CHOSEN.value, TaskChoice.RESERVE.value]
+    return tasks.filter(pl.col("valid") & ~pl.col("choice").fill_null("").is_in(left))
+
+
+def reserve_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `tasks` in the reserve, in the order in which they are attempted."""
+    return tasks.filter(choice=TaskChoice.RESERVE.value).sort("reserve_place")
 
 
 def written_p_hat(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> float | None:

@@ -14,7 +14,7 @@ from genenv_core.domains.protocol import ConstrainsEnv, Domain, shares_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.rows import Output, Progress, SeedFor, of_source
 from genenv_core.epoch.trouble import narrow_tasks
-from genenv_core.epoch.writing.choosing import attempted_tasks, choose
+from genenv_core.epoch.writing.choosing import choose, chosen_tasks
 from genenv_core.epoch.writing.contexts import asked_contexts
 from genenv_core.epoch.writing.intake import Intake, drafts_of, sampled_text
 from genenv_core.errors import ConfigError
@@ -68,6 +68,7 @@ def write_tasks(
     history: AgentHistory,
     known: Sequence[Attempts],
     curriculum: CurriculumConfig,
+    reserve: bool = False,
     epoch: int,
     scope: str,
     seed: int,
@@ -87,6 +88,7 @@ def write_tasks(
         history: the agent's success statistics, which condition pi_env too.
         known: attempts of earlier epochs, which the choice learns from.
         curriculum: what the choice looks for.
+        reserve: whether the tasks that are not chosen are a reserve.
         epoch: number of the round.
         scope: the stage's, for ids.
         seed: the run's, which orders the contexts.
@@ -126,12 +128,13 @@ def write_tasks(
         curriculum=curriculum,
         seed=seed_for("choice"),
         shares=shares_of(domain),
+        reserve=reserve,
     )
     return Output(
         {**written.tables, "tasks": tasks},
         {
             **written.facts,
-            "attempted": attempted_tasks(tasks).height,
+            "attempted": chosen_tasks(tasks).height,
             **narrow_tasks(tasks, of_source(data, TaskSource.BASE), epoch),
         },
     )

@@ -13,11 +13,11 @@ from genenv_core.config.comparison import Comparison, planned_runs
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import set_of
-from genenv_core.epoch.windows import Window, window_of
+from genenv_core.epoch.attempting.windows import Window, window_of
 from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 
-WINDOWS = "genenv_core/epoch/windows.py"
+WINDOWS = "genenv_core/epoch/attempting/windows.py"
 
 OFFLINE = "arm=offline"
 URL = "teacher.url=http://host:8000/v1"

@@ -104,7 +104,9 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.epoch.writing.generation", WRITE),
     ("genenv_core.epoch.writing.contexts", WRITE),
     ("genenv_core.epoch.writing.teaching", {"generate_tasks"}),
-    ("genenv_core.epoch.windows", {"generate_tasks", "rollout", "benchmark"}),
+    ("genenv_core.epoch.attempting.windows", {"generate_tasks", "rollout", "benchmark"}),
+    ("genenv_core.epoch.attempting.refilling", set()),  # by name, and in the key of a refill
+    ("genenv_core.epoch.attempting.rounds", {"rollout"}),
     ("genenv_core.exchange.chat_endpoint", {"generate_tasks"}),
     ("genenv_core.exchange.chat_answers", {"generate_tasks", "benchmark"}),
     ("genenv_core.exchange.chat_client", {"generate_tasks", "benchmark"}),

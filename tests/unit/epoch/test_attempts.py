@@ -13,9 +13,9 @@ from typing import Any
 
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
+from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.attempts import attempt, attempted
 from genenv_core.epoch.rows import frame
-from genenv_core.epoch.windows import Window
 from genenv_core.play.calls import with_calls
 from genenv_core.types import Cause, SamplingParams
 from tests.mutations import mutation

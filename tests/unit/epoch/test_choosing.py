@@ -4,7 +4,8 @@ Invariants: as many as wanted, or all there are; without attempts to learn from,
 candidates, the choice is by lot; else those predicted nearest to alpha, from both of its sides
 within the band, beside a share by lot that is drawn among all; only valid tasks have a choice;
 predictions stand beside tasks that were not chosen too; what was not chosen is not attempted, and a
-teacher's tasks all are; the success rate of what was written is of attempted tasks their share, of
+teacher's tasks all are; a reserve is the rest in the order in which the same choice goes on, and it
+changes no choice; the success rate of what was written is of attempted tasks their share, of
 others their prediction; what earlier predictions missed moves the next ones, once.
 """
 
@@ -20,10 +21,11 @@ from genenv_core.algorithm.success.model import Attempts, log_odds
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.epoch.rows import frame
 from genenv_core.epoch.writing.choosing import (
-    attempted_tasks,
     choose,
+    chosen_tasks,
     features,
     rated_attempts,
+    reserve_tasks,
     written_p_hat,
     written_skill,
 )
@@ -54,12 +56,19 @@ def known(**families: float) -> list[Attempts]:
 
 
 def chosen(
-    tasks: pl.DataFrame, rows: list[Attempts], *, seed: int = 0, alpha: float = 0.5, **settings: Any
+    tasks: pl.DataFrame,
+    rows: list[Attempts],
+    /,
+    *,
+    seed: int = 0,
+    alpha: float = 0.5,
+    reserve: bool = False,
+    **settings: Any,
 ) -> pl.DataFrame:
     given: dict[str, Any] = {"tasks": 10, "candidates": 3, "random_share": 0.2} | settings
     config = GenerationConfig(**given)
     curriculum = CurriculumConfig(alpha=alpha, k_min=0.4)
-    made = choose(tasks, rows, settings=config, curriculum=curriculum, seed=seed)
+    made = choose(tasks, rows, settings=config, curriculum=curriculum, seed=seed, reserve=reserve)
     assert made.columns == tasks.columns and made["task_id"].equals(tasks["task_id"])
     return made
 
@@ -177,7 +186,7 @@ def test_without_candidates_all_are_attempted() -> None:
 def test_fewer_than_wanted_are_all_attempted(rows: list[Attempts]) -> None:
     made = chosen(written(2, 2, 2), rows)
     assert not words_of(made, TaskChoice.NOT_CHOSEN)
-    assert attempted_tasks(made).height == 6
+    assert chosen_tasks(made).height == 6
     none = chosen(written(0, 0, 0), rows)
     assert none["choice"].null_count() == none.height == 1
 
@@ -189,12 +198,12 @@ def test_a_rejected_text_has_no_choice() -> None:
 
 @mutation(
     "what was not chosen is attempted", CHOOSING,
-    'pl.col("choice").ne_missing(TaskChoice.NOT_CHOSEN.value)', "True",
+    '~pl.col("choice").fill_null("").is_in(left)', "True",
 )  # fmt: skip
 def test_what_is_not_chosen_is_not_attempted_and_what_a_teacher_wrote_is() -> None:
     teacher = frame("tasks", [generated("t90", "tt", source="teacher", choice=None)])
     made = pl.concat([chosen(written(), known()), teacher])
-    ids = attempted_tasks(made)["task_id"].to_list()
+    ids = chosen_tasks(made)["task_id"].to_list()
     assert len(ids) == 11 and "t90" in ids and "t99" not in ids
 
 
@@ -216,7 +225,7 @@ def test_attempts_are_those_at_tasks_of_pi_env() -> None:
 
 @mutation(
     "what predictions missed is left out of the next ones", CHOOSING,
-    "for place in own], drift=missed[domain])", "for place in own])",
+    "model.predict(rows, drift=missed)", "model.predict(rows)",
 )  # fmt: skip
 def test_what_earlier_predictions_missed_moves_the_next_ones() -> None:
     """The agent has improved: tasks predicted at .25 came out at .5."""
@@ -266,7 +275,7 @@ def test_the_success_rate_of_what_was_written() -> None:
 
 @mutation(
     "what a guess may solve is chosen by its success", CHOOSING,
-    "above_chance(one.mean, chances[place])", "one.mean",
+    "above_chance(one.mean, chance)", "one.mean",
 )  # fmt: skip
 def test_what_half_are_solved_of_is_far_from_alpha_where_a_coin_solves_it() -> None:
     tasks = written(easy=0, even=20, hard=0).with_columns(
@@ -289,3 +298,42 @@ def test_the_skill_of_what_was_written_is_its_mean_rate_above_its_mean_chance() 
     alone = tasks.with_columns(chance=pl.lit(None, pl.Float64))
     assert written_skill(alone, scores) == written_p_hat(alone, scores) == 0.625
     assert written_skill(tasks.clear(), scores) is None
+
+
+@mutation(
+    "what is in the reserve is attempted at once", CHOOSING,
+    "left = [TaskChoice.NOT_CHOSEN.value, TaskChoice.RESERVE.value]",
+    "left = [TaskChoice.NOT_CHOSEN.value]",
+)  # fmt: skip
+@mutation("the rest is a reserve in every run", CHOOSING, "if reserve else", "if True else")
+@pytest.mark.parametrize("rows", [[], known()])
+def test_a_reserve_holds_what_was_not_chosen_and_changes_no_choice(rows: list[Attempts]) -> None:
+    without, made = chosen(written(), rows), chosen(written(), rows, reserve=True)
+    assert reserve_tasks(without).is_empty() and without["reserve_place"].null_count() == 31
+    assert reserve_tasks(made)["reserve_place"].to_list() == list(range(20))
+    assert chosen_tasks(made)["task_id"].equals(chosen_tasks(without)["task_id"])
+    again = made.with_columns(pl.col("choice").replace("reserve", "not_chosen"))
+    assert again.drop("reserve_place").equals(without.drop("reserve_place"))
+
+
+@mutation(
+    "a reserve is in the order of writing", CHOOSING,
+    "return lot, others[:near], others[near:]", "return lot, others[:near], sorted(others[near:])",
+)  # fmt: skip
+@pytest.mark.parametrize("choose_by", ["task", "family"])
+@pytest.mark.parametrize("more", [1, 7])
+def test_a_reserve_goes_on_where_the_choice_ended(choose_by: str, more: int) -> None:
+    """Who had been allowed `more` tasks would have chosen those that come first in the reserve."""
+    settings: dict[str, Any] = {"random_share": 0.0, "choose_by": choose_by}
+    rates = known(**{EASY: 0.75, EVEN: 0.5, HARD: 0.25})
+    few = chosen(written(), rates, reserve=True, **settings)
+    many = chosen(written(), rates, tasks=10 + more, **settings)
+    first = reserve_tasks(few).head(more)
+    assert {*first["task_id"]} == {*chosen_tasks(many)["task_id"]} - {*chosen_tasks(few)["task_id"]}
+
+
+def test_without_attempts_the_reserve_is_by_lot_too() -> None:
+    made = chosen(written(), [], reserve=True)
+    order = reserve_tasks(made)["task_id"].to_list()
+    assert order != sorted(order)
+    assert order != reserve_tasks(chosen(written(), [], reserve=True, seed=1))["task_id"].to_list()

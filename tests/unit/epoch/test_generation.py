@@ -171,6 +171,11 @@ def test_candidates_are_written_beyond_those_attempted() -> None:
     assert (output.facts["valid"], output.facts["attempted"]) == (4, 2)
     counts = output.tables["tasks"]["choice"].value_counts().rows()
     assert set(counts) == {("random", 2), ("not_chosen", 2), (None, 1)}
+    engine = Says(["aa", "bb", "!", "cc", "dd"])
+    reserved = write(engine, settings={"candidates": 2}, reserve=True)
+    counts = reserved.tables["tasks"]["choice"].value_counts().rows()
+    assert set(counts) == {("random", 2), ("reserve", 2), (None, 1)}
+    assert reserved.facts == output.facts
 
 
 def test_the_choice_learns_from_what_is_known() -> None:

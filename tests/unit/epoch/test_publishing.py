@@ -269,6 +269,7 @@ def test_the_summary_counts_new_tasks() -> None:
         "env_action": "updated",
         "env_note": "a note",
         "attempts_lost": 0,
+        "tasks_refilled": None,
         "skill": 0.125,
         "tasks_note": "",
     }
@@ -288,6 +289,21 @@ def test_the_summary_counts_what_was_lost_apart() -> None:
     both = {**TABLES, "traces": pl.concat([traces, lost])}
     summary = published(tables=both).facts["summary"]
     assert (summary["attempts_lost"], summary["mean_response_tokens"]) == (1, 6.0)
+
+
+@mutation(
+    "every task of the reserve counts as refilled", PUBLISHING,
+    'reserve.join(traces, on="task_id", how="semi").height', "reserve.height",
+)  # fmt: skip
+def test_the_summary_counts_the_tasks_of_the_reserve_that_were_attempted() -> None:
+    tasks, ids = TABLES["tasks"], TABLES["traces"]["task_id"]
+    places = pl.int_range(pl.len(), dtype=pl.Int64)
+    reserve = tasks.filter("valid").with_columns(choice=pl.lit("reserve"), reserve_place=places)
+    assert reserve["task_id"].is_in(ids.implode()).any()
+    unseen = reserve.head(1).with_columns(task_id=pl.lit("unseen"))
+    both = {**TABLES, "tasks": pl.concat([reserve, unseen])}
+    seen = reserve["task_id"].is_in(ids.implode()).sum()
+    assert published(tables=both).facts["summary"]["tasks_refilled"] == seen
 
 
 @mutation(

@@ -23,7 +23,7 @@ from genenv_core.domains.protocol import PartOfSeveral
 from genenv_core.domains.shares import Shares
 from genenv_core.epoch.attempts import attempted
 from genenv_core.epoch.rows import data_tasks, draft_columns, frame, to_tasks
-from genenv_core.epoch.writing.choosing import attempted_tasks, choose, features
+from genenv_core.epoch.writing.choosing import choose, chosen_tasks, features, reserve_tasks
 from genenv_core.epoch.writing.contexts import agent_history, make_contexts
 from genenv_core.epoch.writing.generation import Writer, write_tasks
 from genenv_core.epoch.writing.intake import Intake
@@ -150,7 +150,7 @@ def test_a_text_counts_for_the_domain_that_it_names() -> None:
     assert list(batches) == [] and intake.valid == 4  # two was asked once, and has no more contexts
 
 
-def chosen(known: list[Attempts], **settings: Any) -> Any:
+def chosen(known: list[Attempts], reserve: bool = False, **settings: Any) -> Any:
     """Return what is chosen of 12 easy tasks of `one` and 12 hard ones of `two`."""
     rows = [written(f"t{place:02d}", f"one: {'a' * place}") for place in range(1, 13)]
     rows += [written(f"u{place:02d}", f"two: {'b' * place}") for place in range(1, 13)]
@@ -158,6 +158,7 @@ def chosen(known: list[Attempts], **settings: Any) -> Any:
     return choose(
         frame("tasks", rows), known, settings=GenerationConfig(**given),
         curriculum=CurriculumConfig(alpha=0.5, k_min=0.4), seed=0, shares=SHARES,
+        reserve=reserve,
     )  # fmt: skip
 
 
@@ -174,7 +175,7 @@ def rated(text: str, successes: int, predicted: float | None = None) -> Attempts
 def test_the_choice_keeps_the_shares_however_far_from_alpha_a_domain_is() -> None:
     known = [rated("one: aaa", 4), rated("two: bbb", 0)] * 10
     for before in ([], known):
-        attempted_rows = attempted_tasks(chosen(before))
+        attempted_rows = chosen_tasks(chosen(before))
         assert Counter(map(SHARES.domain_of, attempted_rows["family"])) == {"one": 6, "two": 2}
     choices = chosen(known)
     drawn = choices.filter(choice="random")["family"].to_list()
@@ -183,7 +184,7 @@ def test_the_choice_keeps_the_shares_however_far_from_alpha_a_domain_is() -> Non
 
 @mutation(
     "the drift is that of all domains", CHOOSING,
-    "before = [one for one in known if one.features.domain == domain]", "before = list(known)",
+    "[one for one in known if one.features.domain == domain]", "list(known)",
 )  # fmt: skip
 def test_what_predictions_missed_moves_the_domain_that_they_were_of() -> None:
     made = chosen([rated("one: aaa", 4, 0.25), rated("two: bbb", 4, 0.5)] * 10)
@@ -193,6 +194,23 @@ def test_what_predictions_missed_moves_the_domain_that_they_were_of() -> None:
     }
     assert drifts["two"] == pytest.approx(0, abs=1e-6)
     assert drifts["one"] == pytest.approx(log_odds(0.5) - log_odds(0.25), abs=1e-6)
+
+
+@mutation(
+    "a reserve has one domain after the other", CHOOSING,
+    'sort("turn", "number")', 'sort("number", "turn")',
+)  # fmt: skip
+@mutation(
+    "a reserve has all domains in equal shares", CHOOSING,
+    "/ shares.weights.get(domain, 1.0)", "/ 1.0",
+)  # fmt: skip
+def test_every_beginning_of_a_reserve_keeps_the_shares() -> None:
+    reserve = reserve_tasks(chosen([rated("one: aaa", 4), rated("two: bbb", 0)] * 10, reserve=True))
+    domains = [SHARES.domain_of(family) for family in reserve["family"]]
+    assert reserve["reserve_place"].to_list() == list(range(reserve.height))
+    for count in (4, 8):
+        assert Counter(domains[:count]) == {"one": count * 3 // 4, "two": count // 4}
+    assert Counter(domains) == {"one": 6, "two": 10}
 
 
 def test_a_domain_that_was_never_attempted_is_chosen_by_lot() -> None:

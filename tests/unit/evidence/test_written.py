@@ -157,7 +157,9 @@ def test_a_run_without_certificates_says_so(tmp_path: Path, capsys: Any) -> None
 @mutation("the choice of tasks goes unsaid", COMMAND, "    if found.predicted:", "    if False:")
 def test_what_the_attempted_tasks_leave_out_is_said(tmp_path: Path, capsys: Any) -> None:
     given = replaced(world(), "tasks", {"task_id": "e0002-t000001"}, choice="predicted")
-    given = replaced(given, "tasks", {"task_id": "e0002-t000000"}, choice="not_chosen")
+    given = replaced(
+        given, "tasks", {"task_id": "e0002-t000000"}, choice="reserve", reserve_place=3
+    )
     for table in ("traces", "scores", "task_scores"):
         given[table] = given[table].filter(
             ~pl.col("task_id").is_in(["e0002-t000000", "e0002-t000002"])

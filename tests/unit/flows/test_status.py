@@ -108,6 +108,19 @@ def test_the_table_of_epochs_counts_what_was_lost(capsys: pytest.CaptureFixture[
 
 
 @mutation(
+    "the table of epochs hides what was refilled", "flows/cli/tables.py",
+    'if row.get("tasks_refilled"):', "if False:",
+)  # fmt: skip
+def test_the_table_of_epochs_says_how_many_tasks_were_refilled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [{"epoch": number, "tasks_refilled": count} for number, count in ((1, 0), (2, 7))]
+    Console(width=140).print(epoch_table([*rows, {"epoch": 3, "tasks_refilled": None}]))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lines == ["1", "2 7 tasks refilled", "3"]
+
+
+@mutation(
     "a run that ended early as asked is watched for ever", "flows/cli/runs/status.py",
     "return complete or bool(stuck) or stopped", "return complete or bool(stuck)",
 )  # fmt: skip

@@ -15,11 +15,11 @@ from tests.mutations import mutation
 TRACES = "schemas/tables/traces.py"
 
 RECORDED: dict[str, dict[int, str]] = {
-    "tasks": {5: (
+    "tasks": {6: (
         "task_id VARCHAR, epoch BIGINT, source VARCHAR, generation_id VARCHAR?, "
         "generation_index BIGINT, context_id VARCHAR?, base_task_id VARCHAR?, "
         "env_policy_version BIGINT?, valid BOOLEAN, rejection VARCHAR?, "
-        "rejection_detail VARCHAR, choice VARCHAR?, predicted_p DOUBLE?, "
+        "rejection_detail VARCHAR, choice VARCHAR?, reserve_place BIGINT?, predicted_p DOUBLE?, "
         "predicted_sd DOUBLE?, predicted_drift DOUBLE?, family VARCHAR?, difficulty DOUBLE?, "
         "chance DOUBLE?, fingerprint VARCHAR?, nearest_task_id VARCHAR?, similarity DOUBLE?, "
         "nearest_test_id VARCHAR?, test_similarity DOUBLE?, env_prompt_tokens BIGINT, "
@@ -111,7 +111,7 @@ RECORDED: dict[str, dict[int, str]] = {
         "published BOOLEAN, gate VARCHAR, gate_detail VARCHAR, steps BIGINT, "
         "is_best BOOLEAN, metrics VARCHAR"
     )},
-    "epochs": {5: (
+    "epochs": {6: (
         "epoch BIGINT, tasks_generated BIGINT, tasks_valid BIGINT, p_hat DOUBLE?, "
         "p_hat_written DOUBLE?, skill DOUBLE?, r_env_mean DOUBLE?, share_in_band DOUBLE?, "
         "share_zero_signal DOUBLE?, share_kept DOUBLE?, mean_difficulty DOUBLE?, "
@@ -120,7 +120,7 @@ RECORDED: dict[str, dict[int, str]] = {
         "validation_success DOUBLE?, kl_env DOUBLE?, kl_env_se DOUBLE?, grpo_steps BIGINT, "
         "rwr_steps BIGINT, agent_checkpoint VARCHAR, env_checkpoint VARCHAR, "
         "agent_action VARCHAR, agent_note VARCHAR, env_action VARCHAR, env_note VARCHAR, "
-        "tasks_note VARCHAR?, attempts_lost BIGINT?"
+        "tasks_note VARCHAR?, attempts_lost BIGINT?, tasks_refilled BIGINT?"
     )},
     "stage_runs": {4: (
         "run_id VARCHAR, epoch BIGINT, stage VARCHAR, attempt BIGINT, stage_key VARCHAR, "

@@ -81,6 +81,27 @@ def test_every_stage_of_a_run_has_a_shape() -> None:
 
 
 @mutation(
+    "a plan knows nothing of refills", SHAPES_FILE,
+    'return _new_tasks(values) * values["rollout"]["n"]',
+    'return values["generation"]["tasks"] * values["rollout"]["n"]',
+)  # fmt: skip
+@mutation(
+    "an update with a refill is planned as one without", SHAPES_FILE,
+    'most = max(values["generation"]["tasks"], _refill(values).groups)',
+    'most = values["generation"]["tasks"]',
+)  # fmt: skip
+def test_a_plan_counts_the_most_attempts_that_a_refill_may_make() -> None:
+    """The preset tiny attempts 8 tasks 4 times."""
+    given = ["generation.candidates=3", "refill.groups=20", "grpo.max_groups=99"]
+    assert units("rollout", dump(resolve("tiny", overrides=given))) == 24 * 4
+    values = dump(resolve("tiny", overrides=[*given, "refill.max_tasks=22"]))
+    assert units("rollout", values) == units("score", values) == 22 * 4
+    assert units("grpo_update", values) == 20 * 4
+    del values["refill"]  # as an older version would have it
+    assert units("rollout", values) == units("grpo_update", values) == 8 * 4
+
+
+@mutation(
     "a prediction does not grow with the work", PREDICTING,
     "median(one.seconds for one in used) * size", "median(one.seconds for one in used)",
 )  # fmt: skip
