@@ -17,7 +17,7 @@ LOOK_S = 0.01
 MOST_S = 0.5
 """Shortest and longest pause between two looks."""
 
-SHARE = 3
+SHARE = 9
 """A pause is so many times as long as the look before it."""
 
 

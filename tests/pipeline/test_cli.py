@@ -103,7 +103,6 @@ INTERRUPTIONS = [
     ("bootstrap", signal.SIGTERM, 143, "SIGTERM"),
     ("rollout", signal.SIGKILL, -signal.SIGKILL, ""),
     ("grpo_update", signal.SIGINT, 130, "interrupted"),
-    ("rwr_update", signal.SIGTERM, 143, "continues from"),
 ]
 """In the order of a run: stage, signal, exit status, and words of the line that says so."""
 

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from genenv_core.config.schema import RunConfig
@@ -27,43 +28,47 @@ from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
 from tests.pipeline.commands import REPOSITORY, environment
 from tests.unit.plugged import write_package
 
-ARITHMETIC = ("arithmetic", "{terms: 3, explain: false}", r"^\d+( [+-] \d+){1,2} =$", ())
+ARITHMETIC = ("domain.name=arithmetic", "domain.options={terms: 3, explain: false}")
 UNITS = (
-    "units",
-    "{terms: 1, explain: false}",
-    "^How many ",
-    ("rollout.max_turns=6", "bootstrap.agent_steps=100"),
+    "domain.name=units",
+    "domain.options={terms: 1, explain: false}",
+    "rollout.max_turns=6",
+    "bootstrap.agent_steps=100",
+    "tracking.enabled=false",
 )
-
 DOMAINS = (
     "domains=[{name: desk, weight: 3, options: {max_calls: 2, max_operand: 4}}, "
     "{name: arithmetic, as: sums, options: {terms: 2}}]"
 )
 
 
+def attempted_prompts(root: Path) -> pl.Series:
+    return frame(root, "SELECT DISTINCT prompt FROM tasks WHERE choice <> 'not_chosen'")["prompt"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options", "asks", "settings"), [ARITHMETIC, UNITS], ids=["arithmetic", "units"]
-)
-def test_the_domain_plays_an_epoch(
-    name: str, options: str, asks: str, settings: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_domain_of_genenv_plays_an_epoch(api: None, tmp_path: Path) -> None:
+    run(tiny(tmp_path, *ARITHMETIC, epochs=1, run_id="arithmetic"))
+    asked = attempted_prompts(tmp_path)
+    assert len(asked) == 8 and asked.str.contains(r"^\d+( [+-] \d+){1,2} =$").all()
+
+
+@pytest.mark.slow
+def test_a_plugged_in_domain_plays_an_epoch(tmp_path: Path) -> None:
     package = write_package(tmp_path / "plugin", {"genenv.domains": {"units": "units:Units"}})
     folders = (REPOSITORY, REPOSITORY / "docs" / "examples", package)
-    changes = [f"domain.name={name}", f"domain.options={options}", "tracking.enabled=false"]
     subprocess.run(
         [
             *(sys.executable, "-m", "flows.cli.app", "run", "tiny", "--epochs", "1"),
             *("--root", "root"),
-            *(word for change in (*changes, *settings) for word in ("--set", change)),
+            *(word for change in UNITS for word in ("--set", change)),
         ],
         cwd=tmp_path,
         env=environment(PYTHONPATH=os.pathsep.join(map(str, folders))),
         check=True,
     )
-    attempted = "SELECT DISTINCT prompt FROM tasks WHERE choice <> 'not_chosen'"
-    tasks = frame(tmp_path / "root", attempted)
-    assert len(tasks) == 8 and tasks["prompt"].str.contains(asks).all()
+    asked = attempted_prompts(tmp_path / "root")
+    assert len(asked) == 8 and asked.str.contains("^How many ").all()
 
 
 @pytest.fixture(scope="module")

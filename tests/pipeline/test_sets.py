@@ -24,6 +24,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.report import read_report, render
+from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.opening import open_store
 from schemas.relations import describe
@@ -75,11 +76,11 @@ def plays_a_set(config: RunConfig, source: str) -> pl.DataFrame:
 
 
 def answers_everywhere(config: RunConfig) -> None:
-    """Read every view, and the report."""
-    for relation in describe():
-        sql(config, f"SELECT count(*) FROM {relation.reference}")
+    """Read every view, and the report, over one connection: to make all views takes .25 s."""
     store = open_store(config.root, writable=False)
     with open_tables(store, [str(config.run_id)]) as connection:
+        for relation in describe():
+            query(connection, f"SELECT count(*) FROM {relation.reference}")
         reports = read_report(connection, [str(config.run_id)])
     page = render(reports, root=config.root, now=datetime(2026, 1, 1, tzinfo=UTC), version="1")
     assert str(config.run_id) in page

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
@@ -75,7 +75,10 @@ def children(run_id: str) -> list[FlowRun]:
     """Return the flow runs of a run's stages, oldest first."""
     with get_client(sync_client=True) as client:
         ours = client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=["genenv"])),
+            # The server need not read and send those of all other runs at each look.
+            flow_run_filter=FlowRunFilter(
+                tags=FlowRunFilterTags(all_=["genenv"]), name=FlowRunFilterName(like_=f"· {run_id}")
+            ),
             sort=FlowRunSort.START_TIME_DESC,
             limit=200,
         )

@@ -9,6 +9,7 @@ update on CPUs, or with micro-batches of one row, is refused as before.
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from genenv_core.errors import OutOfMemory, Stopped
 from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.processes import attempts, launch
 from genenv_core.training.processes.attempts import attempted
+from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.grpo import GrpoRequest
@@ -91,16 +93,18 @@ def test_an_update_without_memory_goes_on_with_smaller_micro_batches(
     assert f"memory ran out with micro_batch_rows={before}: it goes on with {after};" in warned[0]
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("as_gpus")
-def test_where_one_row_does_not_fit_the_error_says_what_else_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = request_of(tmp_path, "rwr")
-    settings = request.settings.model_copy(update={"micro_batch_rows": 1})
-    monkeypatch.setenv("GENENV_STARVED", "0:0")
-    with pytest.raises(OutOfMemory, match=r"memory with rwr\.micro_batch_rows 1: set exec"):
-        WorkerTrainer().update(request.model_copy(update={"settings": settings}))
+@mutation(
+    "processes that lost their connection hide which one had no memory",
+    "genenv_core/training/processes/launch.py", 'if "rows" in error:', "if False:",
+)  # fmt: skip
+def test_the_want_of_memory_of_one_process_is_the_callers_error(tmp_path: Path) -> None:
+    lost = {"kind": "TrainingError", "message": "connection closed by peer"}
+    starved = {"kind": "OutOfMemory", "message": "rwr ran out of memory with 1", "rows": 1}
+    for rank, error in enumerate((lost, starved, lost)):
+        (tmp_path / launch.ERROR.format(rank)).write_text(json.dumps(error))
+    with pytest.raises(OutOfMemory, match="rwr ran out of memory with 1") as caught:
+        Launcher()._outcome("rwr", tmp_path, 1)
+    assert caught.value.rows == 1
 
 
 def sizes(request: Request, fitting: int) -> list[int]:

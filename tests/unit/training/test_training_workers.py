@@ -19,25 +19,15 @@ import pytest
 
 from genenv_core.errors import OutOfMemory, TrainingError
 from genenv_core.storage.canonical import file_sha256
+from genenv_core.training.processes import workers
 from genenv_core.training.processes.workers import WorkerTrainer, _Worker  # pyright: ignore[reportPrivateUsage]
 from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import grpo_of, grpo_rows, load, tiny_checkpoint
+from tests.unit.training.calls import pid_of, ready, seen, starved, wait_for
 from tests.waiting import BOUND_S, until
 
 WORKERS = "genenv_core/training/processes/workers.py"
-
-
-def pid_of(_: object) -> int:
-    """Return the process that computes this; what a worker is asked for, in place of an update."""
-    return os.getpid()
-
-
-def wait_for(path: Path) -> int:
-    """Return the own process once there is a file."""
-    path.with_suffix(".begun").touch()
-    until(path.exists)
-    return os.getpid()
 
 
 @pytest.fixture
@@ -60,11 +50,6 @@ LAUNCHED = {
     "PMI_SIZE": "2",
 }
 """What `accelerate launch`, torchrun, a training operator, SLURM and MPI set."""
-
-
-def seen(_: object) -> dict[str, str]:
-    """Return a worker's variables."""
-    return dict(os.environ)
 
 
 @mutation("a worker keeps the environment of its parent", WORKERS, "    os.environ.clear()\n", "")
@@ -112,10 +97,6 @@ def test_a_worker_for_a_gpu_stays_and_sees_one(
     assert trainer._call(seen, None, "grpo", "cuda")["CUDA_VISIBLE_DEVICES"] == "GPU-a"
     assert trainer._call(seen, None, "rwr")["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert trainer._call(pid_of, None, "rwr") == first
-
-
-def starved(rows: int) -> int:
-    raise OutOfMemory("no memory", rows)
 
 
 @mutation(
@@ -174,8 +155,9 @@ def test_a_worker_that_died_while_idle_is_made_anew(
 )  # fmt: skip
 @pytest.mark.slow
 def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
-    trainer: WorkerTrainer, tmp_path: Path
+    trainer: WorkerTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(workers, "_ready", ready)
     trainer.start()  # those that are new at their first call are given up at once
     found: dict[str, Any] = {}
 
