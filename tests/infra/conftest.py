@@ -19,9 +19,9 @@ os.environ.setdefault(
 os.environ.setdefault("PREFECT_SERVER_DATABASE_TIMEOUT", "60")
 
 from tests.infra.servers import Up
-from tests.pipeline.conftest import api
+from tests.pipeline.conftest import api, begun, begun_root
 
-__all__ = ["api"]
+__all__ = ["api", "begun", "begun_root"]
 
 KUBERNETES = Path(__file__).parents[2] / "infra" / "kubernetes"
 NAMESPACE = "genenv"

@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,10 +146,13 @@ def running_pod(k8s: Cluster, run_id: str) -> dict[str, Any] | None:
     return next((pod for pod in pods if pod["status"]["phase"] == "Running"), None)
 
 
-def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, tmp_path: Path):
+def test_a_coevolution_whose_gpu_stages_are_pods(
+    k8s: Cluster, begun: Callable[[Path], None], tiny_root: Path, tmp_path: Path
+):
     places = [f"placement.{stage}=gpu" for stage in GPU_STAGES]
     away = tiny(tiny_root, *places, "placement.poll_seconds=0.3", epochs=1, run_id="pods")
-    inline = tiny(tmp_path, epochs=1, run_id="inline")
+    begun(tmp_path / "inline")
+    inline = tiny(tmp_path / "inline", epochs=1, run_id="inline")
     run(away)
     run(inline)
     ours, theirs = manifests(inline), manifests(away)
@@ -166,7 +169,7 @@ def test_a_coevolution_whose_gpu_stages_are_pods(k8s: Cluster, tiny_root: Path, 
 
 
 def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
-    k8s: Cluster, tiny_root: Path, tmp_path: Path
+    k8s: Cluster, begun: Callable[[Path], None], tiny_root: Path, tmp_path: Path
 ):
     work = ("grpo.passes=4", "grpo.groups_per_step=1")
     kept = ("execution.checkpoint_seconds=0", "placement.grpo_update=gpu")
@@ -201,9 +204,9 @@ def test_evicted_stages_go_on_in_new_pods_and_nothing_is_done_twice(
     logs = [k8s.log(pod) for pod in k8s.pods(children("evicted")[1].id)]
     assert sum("resumed_at=" in log for log in logs) == 1, logs
 
-    inline = tiny(
-        tmp_path, "rollout.max_turns=11", "rollout.shard_groups=1", *work, epochs=1, run_id="inline"
-    )
+    begun(tmp_path / "inline")
+    same = ("rollout.max_turns=11", "rollout.shard_groups=1", *work)
+    inline = tiny(tmp_path / "inline", *same, epochs=1, run_id="inline")
     run(inline)
     ours, theirs = manifests(inline), manifests(config)
     assert {k: m.digest for k, m in ours.items()} == {k: m.digest for k, m in theirs.items()}
