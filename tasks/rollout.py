@@ -59,16 +59,18 @@ STAGE = Stage(
         *SCORING_FIELDS,
     ),
     ("torch", "transformers"),
-    FurtherWork(
-        "refill.groups",
-        (REFILLING,),
-        (
-            "curriculum.alpha",
-            "curriculum.beta",
-            "curriculum.level",
-            "curriculum.k_min",
-            "curriculum.filter_agent",
-            "curriculum.least_n",
+    (
+        FurtherWork(
+            "refill.groups",
+            (REFILLING,),
+            (
+                "curriculum.alpha",
+                "curriculum.beta",
+                "curriculum.level",
+                "curriculum.k_min",
+                "curriculum.filter_agent",
+                "curriculum.least_n",
+            ),
         ),
     ),
 )
