@@ -37,6 +37,7 @@ from tests.unit.exchange.test_environments import PACKAGE, given_away, with_conf
 FOLDER = "genenv_core/play/checking/elsewhere/reading.py"
 ELSEWHERE = "genenv_core/play/checking/elsewhere/process.py"
 CHILD = "genenv_core/play/checking/elsewhere/folder_child.py"
+SERVING = "genenv_core/play/checking/elsewhere/serving.py"
 TASKS = f"{PACKAGE}/tasks.jsonl"
 JUDGE = f"{PACKAGE}/genenv_core/domains/desk/domain.py"
 
@@ -173,7 +174,7 @@ def test_flaws_of_a_folder_end_the_command_with_status_1(given: Path, tmp_path: 
     assert flawed["set"].unique().to_list() == ["generated"]
 
 
-@mutation("what a folder prints is an answer", CHILD, "os.dup2(2, 1)", "os.dup2(1, 1)")
+@mutation("what a folder prints is an answer", SERVING, "os.dup2(2, 1)", "os.dup2(1, 1)")
 @pytest.mark.slow
 def test_what_a_folder_prints_disturbs_nothing(given: Path) -> None:
     judging(given, "print('{}', flush=True)")
