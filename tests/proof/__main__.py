@@ -29,8 +29,8 @@ from tests.proof.table import ALL, SUITES, Suite, in_turn
 
 OUT = REPOSITORY / ".ci" / "out"
 WORKERS = 2
-BESIDE = 3
-"""So many served suites play at a time: each waits for half of its time."""
+BESIDE = 4
+"""So many served suites play at a time: each waits for half of its time and more."""
 SLOWEST = 20
 """So many tests are named with their seconds."""
 

@@ -20,7 +20,7 @@ class Suite:
 
     `tests` are files and folders below tests/. A `served` suite waits for servers or workers, which
     have deadlines: it plays in one process, beside a few others of its kind, and a test of it
-    that fails is played once more. One with a browser plays `alone`.
+    that fails is played once more. One whose tests time what they wait for plays `alone`.
     `needs` are make targets that install what the tests use beside `.venv`.
     """
 
@@ -137,7 +137,7 @@ SUITES = (
         needs=("otel",),
     ),
     Suite("vllm", ("unit/engines/vllm",), served=True),
-    Suite("form", ("infra/test_browser.py",), served=True, alone=True, needs=("browser",)),
+    Suite("form", ("infra/test_browser.py",), served=True, needs=("browser",)),
     Suite(
         "view",
         ("infra/test_view_in_browser.py",),
