@@ -115,7 +115,7 @@ def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
         yield
     except GenenvError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may end the process where it is imported
         blame_machine(error, f"{field} {name!r} was not loaded")
         raise ConfigError(
             f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"

@@ -12,9 +12,10 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from genenv_core.engines.adapters import ADAPTER_WEIGHTS, has_adapter
+from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_adapter
+from genenv_core.engines.transformers.unloaded import check_unloaded, check_vocabulary
 from genenv_core.errors import ModelError, one_line
 from genenv_core.shortage import blame_machine
 from genenv_core.storage.canonical import digest, file_sha256
@@ -57,6 +58,16 @@ def model_folder(
 
     `variables` are those of its chat template; `field` names it, else it is models.<policy>.
     """
+    return probe_of(policy, folder, variables, field)[0]
+
+
+def probe_of(
+    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
+) -> tuple[FileRef, Probe]:
+    """Return a checkpoint directory by its content, and its probe.
+
+    Arguments and errors are those of `model_folder`.
+    """
     where = f"{field or f'models.{policy}'} {folder}"
     if not folder.is_dir():
         raise ModelError(f"{where}: no such directory{_how_to_have(folder)}")
@@ -68,6 +79,12 @@ def model_folder(
                 "give the checkpoint that it was made from, or write its weights as float32: "
                 + shlex.join(["python", "-m", CONVERTS, str(folder / quantized), "NEW_DIRECTORY"])
             )
+        if ADAPTER_CONFIG in names:
+            raise ModelError(
+                f"{where}: it holds an adapter alone ({ADAPTER_CONFIG}), without the model that it "
+                "was trained on: copy the files of that model beside it (weights, config.json, "
+                "tokenizer); genenv adds the two"
+            )
         raise ModelError(f"{where}: no config.json: it is no Hugging Face checkpoint")
     if not names & TOKENIZERS:
         raise ModelError(
@@ -77,11 +94,12 @@ def model_folder(
     _check_weights(where, names, str(folder), str(folder), None)
     _check_adapter(where, folder, names)
     _check_shards(where, folder, names)
-    _check_own_code(where, folder)
+    embedded = check_unloaded(where, folder)
     contents = [[path.name, content_digest(path)] for path in model_files(folder)]
     sha256 = digest(contents)
-    _check_template(policy, where, folder, sha256, json.dumps(dict(variables or {})))
-    return FileRef(path=str(folder.absolute()), sha256=sha256)
+    as_json = json.dumps(dict(variables or {}))
+    probe = _check_template(policy, where, folder, sha256, embedded, as_json)
+    return FileRef(path=str(folder.absolute()), sha256=sha256), probe
 
 
 def _how_to_have(folder: Path) -> str:
@@ -179,39 +197,11 @@ def _check_shards(where: str, folder: Path, names: set[str]) -> None:
         raise ModelError(f"{where}: {len(lost)} file(s) of its weights are missing: {lost[0]}")
 
 
-def _check_own_code(where: str, folder: Path) -> None:
-    """Raise `ModelError` for a model that only its own code could make."""
-    try:
-        config = cast(dict[str, Any], json.loads((folder / "config.json").read_bytes()))
-    except ValueError as error:
-        raise ModelError(f"{where}: config.json is no JSON: fetch it again") from error
-    if "auto_map" not in config:
-        return
-    from transformers import CONFIG_MAPPING
-
-    if config.get("model_type") not in CONFIG_MAPPING:
-        raise ModelError(
-            f"{where}: model type {config.get('model_type')!r} is made by code in its own "
-            "repository (auto_map), which genenv never runs: use a model that transformers knows"
-        )
-
-
-def probe_of(
-    policy: Policy, folder: Path, variables: Mapping[str, Any] | None = None, field: str = ""
-) -> tuple[FileRef, Probe]:
-    """Return a checkpoint directory by its content, and its probe.
-
-    Arguments and errors are those of `model_folder`.
-    """
-    given = model_folder(policy, folder, variables, field)
-    where = f"{field or f'models.{policy}'} {folder}"
-    as_json = json.dumps(dict(variables or {}))
-    return given, _check_template(policy, where, folder, given.sha256, as_json)
-
-
 @cache
-def _check_template(policy: Policy, where: str, folder: Path, sha256: str, variables: str) -> Probe:
-    """Return what a checkpoint answered; once a process.
+def _check_template(
+    policy: Policy, where: str, folder: Path, sha256: str, embedded: int | None, variables: str
+) -> Probe:
+    """Return what a checkpoint answered, whose model embeds so many tokens; once a process.
 
     Raises `ModelError` for a tokenizer or chat template that cannot serve.
     """
@@ -220,7 +210,10 @@ def _check_template(policy: Policy, where: str, folder: Path, sha256: str, varia
     del sha256
     tokenizer = load_tokenizer(folder)
     _check_tokenizer(where, folder, tokenizer)
-    return ChatFormat.load(folder, json.loads(variables), tokenizer).probe(policy)
+    chat = ChatFormat.load(folder, json.loads(variables), tokenizer)
+    used = (*chat.stop_token_ids, *chat.first_prompt([{"role": "user", "content": "."}]))
+    check_vocabulary(where, embedded, tokenizer, used)
+    return chat.probe(policy)
 
 
 def _check_tokenizer(where: str, folder: Path, taken: Any) -> None:

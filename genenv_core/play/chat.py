@@ -18,7 +18,7 @@ from genenv_core.errors import ModelError
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
 from genenv_core.play.template.mending import LEARNED, Mending, mending_of
-from genenv_core.play.template.probe import ONE, Probe, show_all, unread
+from genenv_core.play.template.probe import ONE, Probe, check_opening, show_all, unread
 from genenv_core.play.template.rendering import Rendering
 from genenv_core.shortage import blame_machine
 from genenv_core.types import JsonObject, Message, Policy
@@ -110,8 +110,9 @@ class ChatFormat:
         cls, checkpoint: Path, variables: Mapping[str, Any] | None = None, tokenizer: Any = None
     ) -> ChatFormat:
         """Return the chat format of a checkpoint directory, whose tokenizer may be loaded."""
+        tokenizer = load_tokenizer(checkpoint) if tokenizer is None else tokenizer
         return cls(
-            load_tokenizer(checkpoint) if tokenizer is None else tokenizer,
+            tokenizer,
             name=str(checkpoint),
             extra_stop_ids=_declared_stop_ids(checkpoint),
             variables=variables,
@@ -120,10 +121,11 @@ class ChatFormat:
     def probe(self, policy: Policy) -> Probe:
         """Return what a probe of the checkpoint finds: how its template is used.
 
-        Raises `ModelError` where its template hides what this policy has to see, and for pi_agent
-        where no form of a call is read back.
+        Raises `ModelError` where its template hides what this policy has to see, or does not open
+        its turn, and for pi_agent where no form of a call is read back.
         """
         show_all(self._rendering, self.mending, policy)
+        check_opening(self._rendering)
         if policy is Policy.AGENT and ONE in self._unread:
             raise ModelError(
                 f"checkpoint {self._name}: its tokenizer does not read back a call of a tool in "
@@ -213,7 +215,10 @@ class ChatFormat:
 
 
 def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:
-    """Return the end tokens in generation_config.json, which may list several; () without one."""
+    """Return the end tokens in generation_config.json, which may list several; () without one.
+
+    Raises `ModelError` where one is no number of a token.
+    """
     path = checkpoint / "generation_config.json"
     if not path.is_file():
         return ()
@@ -226,4 +231,10 @@ def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:
         ) from error
     if declared is None:
         return ()
-    return tuple(map(int, cast(list[int], declared))) if isinstance(declared, list) else (declared,)
+    ends = cast(list[Any], declared if isinstance(declared, list) else [declared])
+    if wrong := [end for end in ends if type(end) is not int or end < 0]:
+        raise ModelError(
+            f"checkpoint {checkpoint}: eos_token_id in generation_config.json names {wrong[0]!r}, "
+            "which is no id of a token (a whole number): repair or delete it"
+        )
+    return tuple(ends)

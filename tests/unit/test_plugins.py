@@ -104,3 +104,16 @@ def test_a_group_is_read_once_and_nothing_is_loaded_for_its_names(
         assert "far" in known_domains() and "far" not in known_names(BENCHMARKS)
     assert sorted(read) == [BENCHMARKS, DOMAINS]
     assert "far_away" not in sys.modules
+
+
+@mutation(
+    "a module that ends the process ends genenv without a word", PLUGINS,
+    "except (Exception, SystemExit) as error:", "except Exception as error:",
+)  # fmt: skip
+def test_a_module_that_ends_the_process_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaving.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'leaving\.py:Mine': .*failed with SystemExit: 0"):
+        get_domain("leaving.py:Mine")

@@ -27,6 +27,7 @@ from genenv_core.engines.transformers.kv_cache import (
     AlignedState,
     DecodeState,
     PaddedState,
+    check_continues,
     supports_padding,
 )
 from genenv_core.engines.transformers.loading import give_back, load_model, torch_threads
@@ -82,14 +83,17 @@ class TransformersEngine:
     def load(cls, checkpoint: Path, *, threads: int, device: Device = "cpu") -> TransformersEngine:
         """Return an engine on the checkpoint in a directory of config.json and safetensors.
 
-        Raises `EngineError` where `device` is cuda and torch finds no GPU.
+        Raises `EngineError` where `device` is cuda and torch finds no GPU, and for a model that
+        cannot be continued from a cache.
         """
         if device == "cuda" and not torch.cuda.is_available():
             raise EngineError(
                 "compute.device is cuda and torch finds no GPU here: run the stage where there is "
                 "one (section placement), or set compute.device=cpu"
             )
-        model = load_model(checkpoint, dtype=torch.float32).to(device)
+        model = load_model(checkpoint, dtype=torch.float32).to(device).eval()
+        with torch_threads(threads), torch.inference_mode():
+            check_continues(model, checkpoint)
         return cls(model, threads=threads, checkpoint=checkpoint)
 
     def sample(self, requests: Sequence[SampleRequest], params: SamplingParams) -> list[Completion]:

@@ -23,6 +23,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from genenv_core.engines.prefixes import common_tokens
+from genenv_core.errors import EngineError
 
 PADDED_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures for which the padded path is tested; others take the aligned one."""
@@ -36,6 +37,9 @@ PREFILL_TOKENS = 8192
 SHARED_TOKENS = 8
 """Fewest tokens at the beginning of all prompts that are computed once: a second forward pass costs
 about as much as a few tokens of each prompt."""
+
+MOST_APART = 0.01
+"""Of the spread of logits: far above rounding, 5e-6 in float32; a lost token changes a tenth."""
 
 SPARE_COLUMNS = 32
 """Columns a buffer gains at least when it is full: few, because most completions are short."""
@@ -323,3 +327,34 @@ class AlignedState:
 
     def _forward(self, ids: Tensor) -> None:
         self.logits = self._model(input_ids=ids, **self._options).logits[:, -1]
+
+
+def check_continues(model: Any, name: object) -> None:
+    """Raise `EngineError` unless a model continues a text from its cache as it continues it whole.
+
+    A model without a cache of keys and values takes one and leaves it empty, without a word, and
+    then sees the last token alone; so does one whose attention looks ahead. It is tried with six
+    tokens, not where `supports_padding` holds, as those architectures are tested.
+    """
+    if supports_padding(model):
+        return
+    tokens = [(7 * i + 1) % int(model.get_input_embeddings().weight.shape[0]) for i in range(6)]
+    try:
+        state = AlignedState(model, [tuple(tokens[:3])], np.array([0]))
+        for token in tokens[3:]:
+            state.step(torch.tensor([token], device=model.device))
+        whole: Tensor = model(input_ids=torch.tensor([tokens], device=model.device)).logits[:, -1]
+    except (TypeError, AttributeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+    else:
+        apart = float((state.logits - whole).abs().max() / whole.std())
+        # Of a damaged checkpoint the engine tells when it samples: its logits are no numbers.
+        if not apart > MOST_APART:
+            return
+        why = f"its logits differ by {apart:.2g} of their spread"
+    raise EngineError(
+        f"checkpoint {name}: a model of type {model.config.model_type!r} does not continue a text "
+        f"from its cache as it continues it whole ({why}): the engine transformers needs a causal "
+        "model with a cache of keys and values; take another model, or compute.engine=vllm if vLLM "
+        "knows this one"
+    )

@@ -14,7 +14,14 @@ from typing import cast
 
 from genenv_core.domains.tool_calls import MARKS, said, written
 from genenv_core.errors import ModelError
-from genenv_core.play.template.ends import ASKED, LOOK, THOUGHT
+from genenv_core.play.template.ends import (
+    ASKED,
+    LOOK,
+    PLACEHOLDER,
+    SAID,
+    SHOWN,
+    THOUGHT,
+)
 from genenv_core.play.template.mending import Mending
 from genenv_core.play.template.rendering import CALL_ID, Rendering, TemplateRefused
 from genenv_core.types import Call, JsonObject, Message, Policy
@@ -84,6 +91,26 @@ def show_all(rendering: Rendering, mending: Mending, policy: Policy) -> None:
                 "model would answer without having seen them; repair chat_template.jinja there, or "
                 "use a model whose template writes them out"
             )
+
+
+def check_opening(rendering: Rendering) -> None:
+    """Raise ModelError where a prompt ends before what a template writes in front of a turn.
+
+    Such a template knows no `add_generation_prompt`: the model would have to write the head of its
+    own turn. Blanks are no head.
+    """
+    prompt = rendering.text([ASKED])
+    if prompt != rendering.text([ASKED], opening=False):
+        return
+    before = rendering.text([ASKED, SAID], opening=False).partition(PLACEHOLDER)[0]
+    head = before.removeprefix(prompt)
+    if head != before and head.strip():
+        raise ModelError(
+            f"checkpoint {rendering.name}: its chat template writes {head[:SHOWN]!a} before a turn "
+            "of the agent and not at the end of a prompt, so the model would have to write that "
+            "itself: write it in chat_template.jinja behind the messages as well, where "
+            "add_generation_prompt is true"
+        )
 
 
 def unread(rendering: Rendering, mending: Mending, ends: Sequence[int], says: Says) -> list[str]:

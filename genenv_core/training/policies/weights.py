@@ -145,6 +145,7 @@ def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"tokenizer of {checkpoint} cannot be loaded: {error}") from error
-    return LoadedPolicy(
-        model, tokenizer, checkpoint, training, kernels, config, generation, tokenizer.pad_token
-    )
+    pad = tokenizer.pad_token
+    if pad and tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
+        tokenizer.pad_token = tokenizer.eos_token  # was added to the tokenizer, not to the model
+    return LoadedPolicy(model, tokenizer, checkpoint, training, kernels, config, generation, pad)

@@ -188,3 +188,23 @@ def test_a_tokenizer_that_cannot_spell_a_call_serves_pi_env_alone() -> None:
     assert chat.probe(Policy.ENV).ends == ("<|im_end|>",)
     with pytest.raises(ModelError, match="tiny: its tokenizer does not read back a call"):
         chat.probe(Policy.AGENT)
+
+
+@mutation(
+    "a model writes the head of its own turn", CHAT,
+    "        check_opening(self._rendering)\n", "",
+)  # fmt: skip
+@mutation(
+    "a template that needs no head is refused", "genenv_core/play/template/probe.py",
+    "if head != before and head.strip():", "if head != before:",
+)  # fmt: skip
+def test_a_template_that_does_not_open_the_agents_turn_is_refused() -> None:
+    opens = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    assert opens in CHATML and chat_of(CHATML).probe(Policy.ENV)
+    with pytest.raises(ModelError, match=r"writes '<\|im_start\|>assistant\\n' before a turn"):
+        chat_of(CHATML.replace(opens, "")).probe(Policy.ENV)
+    instructions = (
+        "{% for m in messages %}{% if m.role == 'assistant' %} {{ m.content }}</s>{% else %}"
+        "[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}"
+    )
+    assert chat_of(instructions).probe(Policy.ENV).ends == ("</s>",)

@@ -1,0 +1,145 @@
+"""What a checkpoint says of its weights before they are loaded, and what that rules out.
+
+A plan asks this of each given model. To load the weights would take minutes and their memory.
+"""
+
+# transformers comes without complete types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from genenv_core.errors import ModelError, one_line
+
+LFS = b"version https://git-lfs"
+"""What a file begins with that git-lfs has not fetched."""
+
+
+def check_unloaded(where: str, folder: Path) -> int | None:
+    """Return how many tokens a checkpoint's model embeds, None where its configuration says none.
+
+    `where` names the checkpoint in errors. Raises `ModelError` where config.json is no
+    configuration of a causal language model that transformers knows, where the weights are
+    quantized, and where a file of weights is cut off or was never fetched.
+    """
+    stored = _stored(where, folder)
+    config = _read(where, stored)
+    _check_plain(where, stored, config)
+    for path in sorted(folder.glob("*.safetensors")):
+        _check_whole(where, path)
+    size = getattr(config, "vocab_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _stored(where: str, folder: Path) -> dict[str, Any]:
+    """Return config.json as it stands there."""
+    try:
+        stored: Any = json.loads((folder / "config.json").read_bytes())
+    except ValueError as error:
+        raise ModelError(f"{where}: config.json is no JSON: fetch it again") from error
+    if not isinstance(stored, dict):
+        raise ModelError(
+            f"{where}: config.json holds a {type(stored).__name__}, not a JSON object: fetch it "
+            "again"
+        )
+    return stored
+
+
+def _read(where: str, stored: dict[str, Any]) -> Any:
+    """Return the configuration of the language model, of a type whose models continue texts."""
+    from transformers import CONFIG_MAPPING, __version__
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind = str(stored.get("model_type"))
+    known = kind in CONFIG_MAPPING
+    if not known and "auto_map" in stored:
+        raise ModelError(
+            f"{where}: model type {kind!r} is made by code in its own repository (auto_map), which "
+            "genenv never runs: use a model that transformers knows"
+        )
+    if not known:
+        raise ModelError(
+            f"{where}: transformers {__version__} knows no model_type {kind!r} (config.json): use "
+            "a model that it knows, or correct the name"
+        )
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ModelError(
+            f"{where}: a model of type {kind!r} ({', '.join(stored.get('architectures') or ())}) "
+            "is no causal language model, so it cannot continue a prompt: use one that "
+            "AutoModelForCausalLM loads"
+        )
+    try:
+        return CONFIG_MAPPING[kind].from_dict(dict(stored)).get_text_config()
+    except Exception as error:  # the library raises its own and everything that wrong types raise
+        raise ModelError(
+            f"{where}: config.json is no configuration of the model_type {kind!r}: "
+            f"{type(error).__name__}: {one_line(error, 200)}; fetch it again"
+        ) from error
+
+
+def _check_plain(where: str, stored: dict[str, Any], config: Any) -> None:
+    """Raise `ModelError` for quantized weights: an update has to change them by small steps."""
+    quantization = stored.get("quantization_config") or getattr(config, "quantization_config", None)
+    if not quantization:
+        return
+    method = dict(quantization).get("quant_method", "of an unnamed method")
+    raise ModelError(
+        f"{where}: its weights are quantized ({method}, quantization_config in config.json), which "
+        "cannot be trained: give the checkpoint that it was made from, or save one after "
+        "model.dequantize()"
+    )
+
+
+def _check_whole(where: str, path: Path) -> None:
+    """Raise `ModelError` unless the header of a file of weights fits its size."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np"):
+            return
+    except SafetensorError as error:
+        with path.open("rb") as file:
+            pointer = file.read(len(LFS)) == LFS
+        raise ModelError(
+            f"{where}: {path.name} is a pointer of git-lfs, not the weights: run `git lfs pull` "
+            "there"
+            if pointer
+            else f"{where}: {path.name} is damaged, or was not fetched to its end "
+            f"({one_line(error, 100)}): fetch it again"
+        ) from error
+
+
+def check_vocabulary(where: str, size: int | None, tokenizer: Any, used: Collection[int]) -> None:
+    """Raise `ModelError` where a run needs a token beyond the `size` that the model embeds.
+
+    Text may become any token that is not special; of the special ones, `used` are those that
+    prompts hold and turns end with. Others may be beyond: library classes add some by themselves,
+    and nothing reads the token that fills rows (`load_policy`).
+    """
+    if size is None:
+        return
+    special = {*tokenizer.all_special_tokens}
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    beyond = {
+        token: number
+        for token, number in vocabulary.items()
+        if number >= size and (token not in special or number in used)
+    }
+    remedy = "use the model's own tokenizer, or make room: model.resize_token_embeddings("
+    if beyond:
+        first = min(beyond, key=beyond.__getitem__)
+        raise ModelError(
+            f"{where}: its tokenizer has {len(beyond)} token(s) that the model has no embedding "
+            f"for, such as {first!r} (id {beyond[first]}; vocab_size in config.json is {size}): "
+            f"{remedy}{max(vocabulary.values()) + 1}), then model.save_pretrained"
+        )
+    if outside := [token for token in used if token >= size]:
+        raise ModelError(
+            f"{where}: a turn ends with token {outside[0]}, and the model has {size} tokens: "
+            "correct eos_token_id in generation_config.json"
+        )

@@ -1,0 +1,201 @@
+"""Weights of given models that could not be loaded, sampled or trained.
+
+Invariants: before any work, and without loading weights, a model that transformers does not know,
+that continues no text, whose weights are quantized, cut off, not fetched, or an adapter's alone,
+and one that a tokenizer's tokens go beyond, are refused in words that say what to do; a token that
+only fills rows may be beyond; the engine samples only what continues from its cache as without.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import AddedToken
+from transformers import (
+    BertConfig,
+    BertLMHeadModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MambaConfig,
+    MambaForCausalLM,
+    T5Config,
+)
+
+from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.errors import EngineError, ModelError
+from genenv_core.exchange.given_models import model_folder, probe_of
+from genenv_core.training.policies.weights import load_policy
+from genenv_core.types import Policy
+from tests.mutations import mutation
+from tests.unit.builders_engine import tiny_model, tiny_tokenizer
+
+UNLOADED = "genenv_core/engines/transformers/unloaded.py"
+KV_CACHE = "genenv_core/engines/transformers/kv_cache.py"
+GIVEN = "genenv_core/exchange/given_models.py"
+WEIGHTS = "genenv_core/training/policies/weights.py"
+
+
+def checkpoint(folder: Path, *added: str, pad: str | None = None) -> Path:
+    """Return a checkpoint; its tokenizer gained `added` tokens and `pad`, its model none."""
+    tokenizer: Any = tiny_tokenizer()
+    # The library's class adds its own end token, so one row is left over.
+    tiny_model(vocab_size=len(tokenizer) + 1).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "tokenizer_config.json").unlink()
+    tokenizer.add_tokens([AddedToken("<|endoftext|>", special=True), *added])
+    if pad:
+        tokenizer.add_special_tokens({"pad_token": pad})
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def changed(folder: Path, name: str, **values: Any) -> None:
+    """Change fields of a JSON file of a checkpoint."""
+    path = folder / name
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(stored | values))
+
+
+def cut_off(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+
+
+def config_of(**values: Any) -> Callable[[Path], None]:
+    return lambda folder: changed(folder, "config.json", **values)
+
+
+SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "quantized": (
+        config_of(quantization_config={"quant_method": "gptq", "bits": 4}),
+        r"are quantized \(gptq, .*cannot be trained: give the checkpoint that it was made from",
+    ),
+    "unknown": (config_of(model_type="exotic"), "knows no model_type 'exotic'"),
+    "untyped": (config_of(model_type=None), "knows no model_type 'None'"),
+    "not causal": (
+        config_of(**T5Config(architectures=["T5Model"]).to_dict()),
+        r"a model of type 't5' \(T5Model\) is no causal language model",
+    ),
+    "a list": (
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "holds a list, not a JSON",
+    ),
+    "wrong types": (config_of(hidden_size="wide"), "no configuration of the model_type 'qwen2'"),
+    "cut off": (cut_off, r"model\.safetensors is damaged, or was not fetched to its end .*: fetch"),
+    "a pointer": (
+        lambda folder: (folder / "model.safetensors").write_text(
+            "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9999\n"
+        ),
+        "is a pointer of git-lfs, not the weights: run `git lfs pull`",
+    ),
+    "an end of words": (
+        lambda folder: changed(folder, "generation_config.json", eos_token_id="<|im_end|>"),
+        r"generation_config\.json names '<|im_end|>', which is no id of a token",
+    ),
+    "an end that is not embedded": (
+        lambda folder: changed(folder, "generation_config.json", eos_token_id=[1, 9999]),
+        "a turn ends with token 9999, and the model has 164 tokens",
+    ),
+}
+"""What is done to a checkpoint, and what the refusal says."""
+
+
+@mutation("quantized weights are taken", UNLOADED, "    if not quantization:\n", "    if True:\n")
+@mutation(
+    "models that continue no text are taken", UNLOADED,
+    "if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:", "if kind is None:",
+)  # fmt: skip
+@mutation(
+    "files of weights are not looked into", UNLOADED,
+    'sorted(folder.glob("*.safetensors")):', 'sorted(folder.glob("*.none")):',
+)  # fmt: skip
+@mutation(
+    "an end token may be a word", "genenv_core/play/chat.py",
+    "if type(end) is not int or end < 0]", "if end is None]",
+)  # fmt: skip
+@mutation(
+    "an end token may be beyond the model", UNLOADED,
+    "[token for token in used if token >= size]", "[token for token in used if token < 0]",
+)  # fmt: skip
+@pytest.mark.parametrize("name", SPOILT)
+def test_what_could_not_be_loaded_is_refused_before_any_work(tmp_path: Path, name: str) -> None:
+    folder = checkpoint(tmp_path / "given")
+    assert model_folder(Policy.AGENT, folder)
+    spoil, message = SPOILT[name]
+    spoil(folder)
+    with pytest.raises(ModelError, match=message) as raised:
+        model_folder(Policy.AGENT, folder)
+    assert str(folder) in str(raised.value)
+
+
+@mutation(
+    "an adapter without its model is said to be nothing", GIVEN,
+    "if ADAPTER_CONFIG in names:", "if not names:",
+)  # fmt: skip
+def test_an_adapter_without_its_model_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=r"holds an adapter alone .*copy the files of that model"):
+        model_folder(Policy.AGENT, tmp_path)
+
+
+@mutation(
+    "tokens beyond the embedding are taken", UNLOADED,
+    "if number >= size and (", "if number > 10 * size and (",
+)  # fmt: skip
+@mutation(
+    "a token that only fills rows is refused", UNLOADED,
+    "(token not in special or number in used)", "True",
+)  # fmt: skip
+@mutation(
+    "rows are filled with a token that is not embedded", WEIGHTS,
+    "        tokenizer.pad_token = tokenizer.eos_token  #", "        pass  #",
+)  # fmt: skip
+def test_a_tokenizer_may_go_beyond_the_model_by_what_fills_rows_alone(tmp_path: Path) -> None:
+    with pytest.raises(
+        ModelError, match=r"1 token\(s\) .*'<tool_call>' \(id 164; .*embeddings\(165"
+    ):
+        probe_of(Policy.AGENT, checkpoint(tmp_path / "more", "<tool_call>"))
+    folder = checkpoint(tmp_path / "filled", pad="[PAD]")
+    assert probe_of(Policy.AGENT, folder)[1].ends[0] == "<|im_end|>"
+    policy = load_policy(folder, TrainingConfig())
+    assert policy.vocabulary == 164 and policy.tokenizer.pad_token_id < policy.vocabulary
+    assert policy.pad_token == "[PAD]"  # as which the checkpoint is saved again
+
+
+def small(vocabulary: int) -> dict[str, Callable[[], Any]]:
+    """Return architectures; weights are large enough, and layers many, for each token to count."""
+    wide: dict[str, Any] = {"vocab_size": vocabulary, "initializer_range": 0.3}
+    bert: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return {
+        "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**wide, n_embd=32, n_layer=1, n_head=2)),
+        "mamba": lambda: MambaForCausalLM(
+            MambaConfig(**wide, hidden_size=32, num_hidden_layers=1, state_size=4)
+        ),
+        "bert": lambda: BertLMHeadModel(BertConfig(**wide, **bert, intermediate_size=32)),
+    }
+
+
+@mutation(
+    "a model that forgets what it read is sampled", KV_CACHE,
+    "if not apart > MOST_APART:", "if apart >= 0:",
+)  # fmt: skip
+@mutation(
+    "every model of another family is refused", KV_CACHE,
+    "if not apart > MOST_APART:", "if apart < 0:",
+)  # fmt: skip
+@pytest.mark.parametrize("name", small(0))
+def test_the_engine_takes_what_continues_from_its_cache(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    small(100)[name]().save_pretrained(tmp_path)
+    if name == "gpt2":
+        TransformersEngine.load(tmp_path, threads=1).close()
+        return
+    with pytest.raises(EngineError, match=f"type '{name}' does not continue a text from its cache"):
+        TransformersEngine.load(tmp_path, threads=1)
