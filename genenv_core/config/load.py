@@ -159,8 +159,13 @@ def run_name(config: RunConfig, source: str) -> str:
     """Return the run id: the configured one, or preset, arm, seed and a digest of the rest."""
     if config.run_id:
         return config.run_id
-    unused = [] if config.benchmark.given else ["benchmark"]
-    unused += [] if config.refill.groups else ["refill"]  # runs from before it keep their names
+    used = {
+        "benchmark": config.benchmark.given,
+        # Runs from before these sections keep their names.
+        "refill": config.refill.groups > 0,
+        "agent_update": config.agent_update.own,
+    }
+    unused = {section for section, in_use in used.items() if not in_use}
     identity = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *unused})
     name = config.domain.name if config.benchmark.given else config.arm.value
     return f"{stem(source)}-{name}-s{config.seed}-{digest(identity)[:6]}"

@@ -100,13 +100,16 @@ def test_arms_that_write_their_tasks_may_refill(arm: str) -> None:
 
 @mutation(
     "every run has another name since there are refills", LOAD,
-    'unused += [] if config.refill.groups else ["refill"]', "unused += []",
+    '"refill": config.refill.groups > 0', '"refill": True',
 )  # fmt: skip
-def test_a_run_without_a_refill_keeps_its_name() -> None:
+@mutation(
+    "every run has another name since there are algorithms of one's own", LOAD,
+    '"agent_update": config.agent_update.own', '"agent_update": True',
+)  # fmt: skip
+def test_a_run_without_newer_sections_keeps_its_name() -> None:
     config = tiny()
-    before = config.model_dump(
-        mode="json", by_alias=True, exclude={*NOT_IDENTITY, "benchmark", "refill"}
-    )
+    newer = {"benchmark", "refill", "agent_update"}
+    before = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *newer})
     assert run_name(config, "tiny") == f"tiny-genenv-s0-{digest(before)[:6]}"
     names = {run_name(tiny(*THREE, f"refill.groups={groups}"), "tiny") for groups in (3, 4)}
     assert len(names) == 2
