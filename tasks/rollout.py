@@ -64,6 +64,7 @@ STAGE = Stage(
             "refill.groups",
             (REFILLING,),
             (
+                "refill",
                 "curriculum.alpha",
                 "curriculum.beta",
                 "curriculum.level",

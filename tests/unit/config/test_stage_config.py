@@ -122,6 +122,7 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "benchmark.categories": [("lv1 calls",)],
         "benchmark.draw": [8],
         "benchmark.precision": [0.1],
+        "refill.max_tasks": [64],
         "execution.keep_checkpoints": [2],
         "benchmark.attempt_seconds": [8.0],
         "measure.benchmarks": [("bfcl",)],
@@ -293,6 +294,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "models.env_revision",
         *(f"placement.{name}" for name in PlacementConfig.model_fields),
         *(f"prices.{name}" for name in PricesConfig.model_fields),
+        "refill.max_tasks",  # without refill.groups, which makes it count
         "root",
         "roots.read",
         "run_id",

@@ -8,6 +8,7 @@ group is of the domain of its task; one domain adds nothing to a stage's key.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import polars as pl
 import pytest
@@ -17,7 +18,7 @@ from genenv_core.algorithm.mixture import Group, draw
 from genenv_core.config.load import resolve
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
+from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows, grpo_advantages
 from schemas.enums import MixtureShare
 from tasks.grpo_update import SharedDraw
 from tests.mutations import mutation
@@ -92,7 +93,8 @@ def test_a_group_is_of_the_domain_of_its_task(weights: dict[str, float]) -> None
     drawn = [
         agent_rows(
             NEW, STORED, tokens_of(NEW, STORED), traces_of(NEW, STORED),
-            epoch=EPOCH, policy_version=NOW, seed=seed, grpo=GRPO,
+            epoch=EPOCH, policy_version=NOW, seed=seed, max_groups=GRPO.max_groups,
+            advantages=partial(grpo_advantages, scale=True),
             mixture=MixtureConfig(new=0.5, base=0, history=0.5, max_policy_age=2),
             domains=DomainsOfTasks(Shares(weights), tasks),
         ).samples.filter(source="history")["group_id"].unique()

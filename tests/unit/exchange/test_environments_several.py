@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from genenv_core.play.checking.folder import read_folder
+from genenv_core.play.checking.elsewhere.reading import read_folder
 
 from genenv_core.domains.kit.several.domain import several
 from genenv_core.domains.protocol import right_turns

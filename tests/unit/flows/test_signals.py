@@ -127,7 +127,7 @@ except Terminated as end:
 
 
 @mutation("a run writes to a terminal that is closed", SIGNALS,
-          "                    discard(one)\n", "                    pass\n")  # fmt: skip
+          "                discard(one)\n", "                pass\n")  # fmt: skip
 def test_the_terminal_that_is_closed_breaks_no_end(tmp_path: Path) -> None:
     above, below = pty.openpty()
     child = subprocess.Popen(

@@ -204,8 +204,10 @@ def test_the_key_has_what_a_refill_needs_where_it_is_asked_for() -> None:
         for on in (SETTINGS[:3], SETTINGS)
     )
     more = asked["config"].keys() - plain["config"].keys()
+    judged_by = ("alpha", "beta", "level", "k_min", "filter_agent", "least_n")
     assert more == {
-        f"curriculum.{name}"
-        for name in ("alpha", "beta", "level", "k_min", "filter_agent", "least_n")
+        "refill.groups",
+        "refill.max_tasks",
+        *(f"curriculum.{name}" for name in judged_by),
     }
     assert asked["code"] != plain["code"]
