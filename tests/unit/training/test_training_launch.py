@@ -333,7 +333,7 @@ def test_no_process_of_an_update_outlives_the_one_that_wanted_it(
     (tmp_path / "request.json").write_text(request.model_dump_json())
     code = (
         "import sys\n"
-        "from genenv_core.training.requests import RwrRequest\n"
+        "from genenv_core.training.updates.rwr import RwrRequest\n"
         "from genenv_core.training.processes.workers import WorkerTrainer\n"
         "request = RwrRequest.model_validate_json(open(sys.argv[1]).read())\n"
         "WorkerTrainer().update(request)\n"
