@@ -1,6 +1,6 @@
 """Parts that domains of programs share: options, shares of difficulties, draws, what pi_env reads.
 
-A program is the text that pi_env writes. It falls into a held-out bucket or the rest by a hash of
+A task falls into the held-out bucket or the rest by a hash of its fingerprint, often its program in
 its canonical spelling, so base and seed data never meet the held-out tasks, whatever the seeds.
 """
 
@@ -29,7 +29,6 @@ AIM = (
 """What rules for pi_env say of `env_request`, before a request and the program that answers it."""
 
 Options = TypeVar("Options", bound=BaseModel)
-Drawn = TypeVar("Drawn")
 
 
 def read_options(model: type[Options], options: Mapping[str, Any], domain: str) -> Options:
@@ -45,9 +44,9 @@ def read_options(model: type[Options], options: Mapping[str, Any], domain: str) 
         ) from error
 
 
-def in_heldout(program: str) -> bool:
-    """Return whether a program can only be a held-out task."""
-    return hashlib.sha256(program.encode()).digest()[0] % HELDOUT_ONE_IN == 0
+def in_heldout(fingerprint: str) -> bool:
+    """Return whether a task of this fingerprint can only be a held-out task."""
+    return hashlib.sha256(fingerprint.encode()).digest()[0] % HELDOUT_ONE_IN == 0
 
 
 def distinct(
@@ -58,9 +57,12 @@ def distinct(
     *,
     heldout: bool,
     domain: str,
-    bounds: str,
+    bounds: str = "",
+    more: str = "raise the options",
 ) -> list[TaskDraft]:
-    """Return `count` tasks with distinct programs, all inside or all outside of the held-out part.
+    """Return `count` distinct tasks, all inside or all outside of the held-out bucket.
+
+    Fingerprints say which tasks are equal, and which are held out.
 
     Args:
         count: how many tasks.
@@ -69,7 +71,8 @@ def distinct(
         draw: draws a task of a difficulty.
         heldout: whether the tasks are of the held-out bucket.
         domain: the domain's name, for the error.
-        bounds: the options that bound its tasks, for the error.
+        bounds: the options that bound its tasks, for the error; '' names none.
+        more: how to get more tasks, for the error.
 
     Raises:
         ConfigError: there are fewer than `count` tasks.
@@ -78,16 +81,13 @@ def distinct(
     drafts: dict[str, TaskDraft] = {}
     while len(drafts) < count:
         if not left:
-            raise ConfigError(
-                f"{domain} has only about {len(drafts)} {'held-out' if heldout else 'base'} tasks "
-                f"with {bounds}, {count} wanted: raise the options or lower "
-                + ("data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks")
-            )
+            found = f"{domain} has only about {len(drafts)}"
+            raise too_few(found, count, heldout=heldout, bounds=bounds, more=more)
         difficulty = pick(left)
         for _ in range(TRIES):
             draft = draw(difficulty)
-            if in_heldout(draft.program) == heldout and draft.program not in drafts:
-                drafts[draft.program] = draft
+            if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:
+                drafts[draft.fingerprint] = draft
                 break
         else:
             left.remove(difficulty)
@@ -97,23 +97,41 @@ def distinct(
 def draw_open(
     rng: random.Random,
     weights: Sequence[float],
-    draw: Callable[[int], Drawn],
-    spell: Callable[[Drawn], str],
-) -> Drawn:
+    draw: Callable[[int], TaskDraft],
+) -> TaskDraft:
     """Return what `draw` makes of a difficulty chosen by weight, none of the held-out bucket.
 
     Raises ConfigError when all of many draws are of that bucket.
     """
-    spelled = ""
+    held = ""
     for _ in range(TRIES):
         drawn = draw(rng.choices(range(1, len(weights) + 1), weights)[0])
-        spelled = spell(drawn)
-        if not in_heldout(spelled):
+        held = drawn.fingerprint
+        if not in_heldout(held):
             return drawn
     raise ConfigError(
-        f"{TRIES} draws made programs of the held-out bucket alone, such as {spelled[:80]!r}: "
-        "raise domain.options, so that there are more programs"
+        f"{TRIES} draws made tasks of the held-out bucket alone, such as {held[:80]!r}: "
+        "raise domain.options, so that there are more tasks"
     )
+
+
+def too_few(found: str, count: int, *, heldout: bool, bounds: str, more: str) -> ConfigError:
+    """Return the error of a domain with fewer tasks than wanted.
+
+    Args:
+        found: the domain and how many tasks it has.
+        count: how many are wanted.
+        heldout: whether they are of the held-out bucket.
+        bounds: the options that bound its tasks; '' names none.
+        more: how to get more tasks.
+    """
+    which, setting = (
+        ("held-out", "data.validation_tasks or data.test_tasks")
+        if heldout
+        else ("base", "data.base_tasks")
+    )
+    given = f" with {bounds}" if bounds else ""
+    return ConfigError(f"{found} {which} tasks{given}, {count} wanted: lower {setting}, or {more}")
 
 
 def in_turn() -> Callable[[Sequence[int]], int]:

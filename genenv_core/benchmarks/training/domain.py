@@ -72,7 +72,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
             known = ", ".join(self.benchmark.modes)
             raise ConfigError(f"domain.options.mode {self.mode!r}: {self.name} has {known}")
         self.suite = _suite(self.benchmark.load, _folder(self.name, options.data))
-        self.version = f"{self.code_version}-{self.suite.digest[:16]}"
+        self.version: str = f"{self.code_version}-{self.suite.digest[:16]}"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.benchmarks.files import digest_of, read_lines
-from genenv_core.domains.parts import TRIES, in_heldout
+from genenv_core.domains.parts import in_heldout, too_few
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.types import AgentHistory, Rejected, Rejection, TaskDraft
 
@@ -23,6 +23,8 @@ Written = TypeVar("Written", bound=BaseModel)
 
 SHOWN = 80
 """Characters of a text that a rejection shows."""
+
+MORE_ROWS = "give more rows in domain.options.train"
 
 _BOUNDS = ("too_long", "too_short", "greater_than", "less_than")
 """What pydantic's types of errors say of values that are of the right type and out of bounds."""
@@ -53,51 +55,6 @@ def read_written(model: type[Written], text: str) -> Written | Rejected:
         return Rejected(reason, f"{place[:SHOWN]!a}: {first['msg'][:SHOWN]}")
 
 
-def distinct_drafts(
-    count: int,
-    hardest: int,
-    pick: Callable[[Sequence[int]], int],
-    draw: Callable[[int], TaskDraft],
-    *,
-    heldout: bool,
-    domain: str,
-) -> list[TaskDraft]:
-    """Return `count` distinct drawn tasks, all inside or all outside of the held-out bucket.
-
-    Args:
-        count: how many tasks.
-        hardest: levels are 1 to this.
-        pick: chooses a level among those that still have new tasks.
-        draw: draws a task of a level.
-        heldout: whether the tasks are of the held-out bucket.
-        domain: the domain's name, for the error.
-
-    Raises:
-        ConfigError: there are fewer than `count` tasks.
-    """
-    left = list(range(1, hardest + 1))
-    drafts: dict[str, TaskDraft] = {}
-    while len(drafts) < count:
-        if not left:
-            raise _too_few(domain, len(drafts), count, heldout=heldout)
-        level = pick(left)
-        for _ in range(TRIES):
-            draft = draw(level)
-            if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:
-                drafts[draft.fingerprint] = draft
-                break
-        else:
-            left.remove(level)
-    return list(drafts.values())
-
-
-def open_draft(rng: random.Random, draw: Callable[[random.Random], TaskDraft]) -> TaskDraft:
-    """Return a drawn task outside of the held-out bucket."""
-    while in_heldout((draft := draw(rng)).fingerprint):
-        pass
-    return draft
-
-
 def chosen(
     drafts: Sequence[TaskDraft], rng: random.Random, count: int, *, heldout: bool, domain: str
 ) -> list[TaskDraft]:
@@ -107,7 +64,8 @@ def chosen(
     """
     found = {d.fingerprint: d for d in drafts if in_heldout(d.fingerprint) == heldout}
     if len(found) < count:
-        raise _too_few(domain, len(found), count, heldout=heldout)
+        has = f"{domain} has only {len(found)}"
+        raise too_few(has, count, heldout=heldout, bounds="", more=MORE_ROWS)
     return rng.sample(list(found.values()), count)
 
 
@@ -137,15 +95,3 @@ def task_request(history: AgentHistory, base: str) -> str:
 
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
-
-
-def _too_few(domain: str, found: int, count: int, *, heldout: bool) -> ConfigError:
-    which, setting = (
-        ("held-out", "data.validation_tasks or data.test_tasks")
-        if heldout
-        else ("base", "data.base_tasks")
-    )
-    return ConfigError(
-        f"{domain} has only {found} {which} tasks, {count} wanted: lower {setting}, or give more "
-        "rows in domain.options.train"
-    )

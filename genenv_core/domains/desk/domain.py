@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from pydantic import Field
@@ -35,15 +35,12 @@ from genenv_core.domains.desk.wording import (
     TOOLS,
     env_rules,
 )
+from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
 from genenv_core.domains.parts import (
-    by_weight,
-    distinct,
-    draw_open,
     drawn_rate,
     env_request,
     env_weights,
     even_weights,
-    in_turn,
     mixed_weights,
     read_options,
     skewed_weights,
@@ -53,7 +50,6 @@ from genenv_core.domains.parts import (
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import OPEN
 from genenv_core.errors import DomainError
-from genenv_core.ids import seed_from
 from genenv_core.record import Record
 from genenv_core.types import (
     AgentHistory,
@@ -90,7 +86,7 @@ class DeskOptions(Record, use_attribute_docstrings=True):
     end; else it writes the whole chain in one turn."""
 
 
-class DeskDomain:
+class DeskDomain(SeededTasks):
     """Stock-keeping requests, judged by exact match of the whole chain of calls."""
 
     name = "desk"
@@ -108,21 +104,9 @@ class DeskDomain:
         """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
         return cls(read_options(DeskOptions, options, cls.name))
 
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct base tasks, easy and mixed, none from the held-out bucket."""
-        rng = random.Random(seed_from("desk", "base", seed))
-        return self._distinct(rng, count, by_weight(rng, self._base_weights), heldout=False)
-
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
-        rng = random.Random(seed_from("desk", "heldout", seed))
-        drafts = self._distinct(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
-
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
-        return self._env_prompt(context.history, context.base.program)
+        return self.asked_of_env(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the spelling of every program in range, the same for each context."""
@@ -211,91 +195,69 @@ class DeskDomain:
         begun = "".join(_told(draft)[:-1])
         return ["", "ok", constant, begun, draft.prompt, draft.program]
 
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` requests with their right answers.
+    def highest(self) -> int:
+        """Return the most calls in one task."""
+        return self.options.max_calls
 
-        Few of them are long, unless the desk is steep: then all lengths have equal shares.
-        """
-        rng = random.Random(seed_from("desk", "agent_examples", seed))
-        most = self.options.max_calls
-        weights = even_weights(most) if self.options.steep else mixed_weights(most)
-        examples: list[SeedExample] = []
-        while len(examples) < count:
-            program = self._draw_open(rng, weights)
-            prompt = self._with_rules(self._rules, render_request(program))
-            if self.options.dialogue:
-                examples.append(_one_turn(prompt, program, rng.randint(0, len(program))))
-            else:
-                examples.append((prompt, render_answer(program)))
-        return examples
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return the task of a random program with this many calls."""
+        return _draft(draw_program(rng, level, self.options.max_operand))
 
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return `count` prompts of pi_env, each with a program independent of it."""
-        rng = random.Random(seed_from("desk", "env_examples", seed))
-        most, base_weights = self.options.max_calls, self._base_weights
-        if self.options.steep:
-            weights = skewed_weights(steep_weights(most), easy_skew)
-        else:
-            weights = env_weights(most, easy_skew)
-        examples: list[SeedExample] = []
-        while len(examples) < count:
-            rate = drawn_rate(rng)
-            base_program = self._draw_open(rng, base_weights)
-            if self.options.dialogue and rng.random() < _TOOL_SHARE:
-                examples.append(self._tool_example(base_program, rng))
-                continue
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), render_program(base_program))
-            examples.append((prompt, render_program(self._draw_open(rng, weights))))
-        return examples
+    def limited_by(self) -> str:
+        """Return the options that bound how many programs there are."""
+        return f"max_calls {self.options.max_calls} and max_operand {self.options.max_operand}"
 
-    @property
-    def _base_weights(self) -> list[float]:
+    def base_weights(self) -> list[float]:
+        """Return the shares of 1, 2, ... calls in base tasks: mostly few, or the fewest fifth."""
         most = self.options.max_calls
         return steep_weights(most) if self.options.steep else mixed_weights(most)
 
-    def _distinct(
-        self,
-        rng: random.Random,
-        count: int,
-        pick: Callable[[Sequence[int]], int],
-        *,
-        heldout: bool,
-    ) -> list[TaskDraft]:
-        options = self.options
+    def example_weights(self) -> list[float]:
+        """Return the shares of 1, 2, ... calls in the agent's examples.
 
-        def draw(calls: int) -> TaskDraft:
-            return _draft(draw_program(rng, calls, options.max_operand))
+        Few of them are long, unless the desk is steep: then all lengths have equal shares.
+        """
+        most = self.options.max_calls
+        return even_weights(most) if self.options.steep else mixed_weights(most)
 
-        bounds = f"max_calls {options.max_calls} and max_operand {options.max_operand}"
-        return distinct(
-            count,
-            options.max_calls,
-            pick,
-            draw,
-            heldout=heldout,
-            domain=self.name,
-            bounds=bounds,
-        )
+    def written_weights(self, easy_skew: float) -> list[float]:
+        """Return the shares of 1, 2, ... calls in what pi_env writes in its examples."""
+        most = self.options.max_calls
+        if self.options.steep:
+            return skewed_weights(steep_weights(most), easy_skew)
+        return env_weights(most, easy_skew)
+
+    def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+        """Return a request with its answer, in a dialogue up to one of its turns."""
+        if self.options.dialogue:
+            return drawn_turn(self, draft, rng)
+        return self.agent_messages(draft), draft.ground_truth
+
+    def one_writing(
+        self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
+    ) -> SeedExample:
+        """Return a program that pi_env could write, or in a dialogue what it answers as a tool."""
+        history = AgentHistory(success_rate=drawn_rate(rng))
+        base = self.draw_open(rng, base_weights)
+        if self.options.dialogue and rng.random() < _TOOL_SHARE:
+            return self._tool_example(base, rng)
+        return self.asked_of_env(history, base), self.draw_open(rng, weights).program
 
     def _program(self, text: str) -> Program | Rejected:
         options = self.options
         return parse_program(text, max_calls=options.max_calls, max_operand=options.max_operand)
 
-    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
-        most = self.options.max_operand
-        return draw_open(rng, weights, lambda calls: draw_program(rng, calls, most), render_program)
-
-    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and a program to vary."""
         rules = env_rules(self.options.max_calls, self.options.max_operand)
-        return self._with_rules(rules, env_request(history.success_rate, base))
+        return self._with_rules(rules, env_request(history.success_rate, base.program))
 
-    def _tool_example(self, program: Program, rng: random.Random) -> SeedExample:
+    def _tool_example(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
         """Return one call and what a tool answers to it, as pi_env would write it."""
-        number = rng.randrange(len(program))
-        clause = program[number]
-        call = render_call(number + 1, clause.name, clause.item, clause.total)
-        answer = json.dumps({"content": RECORDED, "name": clause.name})
-        return self._with_rules(TOOL_RULES, f"tools: {call} ; answer:"), answer
+        calls = draft.spec["calls"]
+        number = rng.randrange(len(calls))
+        answer = json.dumps({"content": RECORDED, "name": calls[number]["name"]})
+        return self._with_rules(TOOL_RULES, f"tools: {_told(draft)[number]} ; answer:"), answer
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:
         return with_rules(rules if self.options.explain else "", content)
@@ -319,18 +281,6 @@ class DeskEpisode:
             {"role": "tool", "name": call.name, "content": RECORDED} for call in calls
         ]
         return Observation(tuple(results), done=not self._dialogue)
-
-
-def _one_turn(prompt: list[Message], program: Program, turn: int) -> SeedExample:
-    """Return a conversation up to one of its turns, and what the agent says there."""
-    messages = list(prompt)
-    for number, clause in enumerate(program):
-        call = render_call(number + 1, clause.name, clause.item, clause.total)
-        if number == turn:
-            return messages, call
-        messages.append({"role": "assistant", "content": call})
-        messages.append({"role": "tool", "name": clause.name, "content": RECORDED})
-    return messages, DONE
 
 
 def _told(draft: TaskDraft) -> list[str]:

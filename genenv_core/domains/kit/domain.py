@@ -11,20 +11,17 @@ import json
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from genenv_core.domains.kit.answers import marked_answer
 from genenv_core.domains.kit.episode import Bounds, ToolEpisode, final_text
+from genenv_core.domains.kit.levels import LevelledTasks
 from genenv_core.domains.kit.tools import Tools, how_to_call
 from genenv_core.domains.parts import (
     AIM,
     TRIES,
-    by_weight,
-    distinct,
-    draw_open,
     env_request,
-    in_turn,
     mixed_weights,
     read_options,
     with_rules,
@@ -87,7 +84,7 @@ def task(
     return TaskDraft(prompt, stored, answer, program, f"k{level}", float(level), program, chance)
 
 
-class ProgramDomain(ABC, Generic[OptionsT]):
+class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
     """A domain in which pi_env writes a program, and pi_agent answers the request behind it."""
 
     name: str
@@ -162,19 +159,6 @@ class ProgramDomain(ABC, Generic[OptionsT]):
     def state(self, draft: TaskDraft, seed: int) -> Any:
         """Return what the tools of one attempt share, of the type that `toolbox` names."""
         return None
-
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks outside the held-out bucket, most of them easy."""
-        rng = random.Random(seed_from(self.name, "base", seed))
-        pick = by_weight(rng, mixed_weights(self.highest()))
-        return self._distinct(rng, count, pick, heldout=False)
-
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, levels in equal shares."""
-        rng = random.Random(seed_from(self.name, "heldout", seed))
-        drafts = self._distinct(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
 
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the agent's success in tenths and a program to vary."""
@@ -252,7 +236,16 @@ class ProgramDomain(ABC, Generic[OptionsT]):
         """Return an empty answer, a constant, and echoes of request and program."""
         return ["", "ok", draft.prompt, draft.program]
 
-    def _drawn(self, rng: random.Random, level: int) -> TaskDraft:
+    def limited_by(self) -> str:
+        """Return the options and their values, without `explain`."""
+        own = self.options.model_dump(exclude={"explain"})
+        return ", ".join(f"{key} {value}" for key, value in own.items()) or "no options"
+
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return the task that `draw` and `read` make at a level.
+
+        Raises DomainError where they make none, or where the spelling is not the canonical one.
+        """
         refused = "draw made nothing"
         for _ in range(TRIES):
             program = self.draw(rng, level)
@@ -287,30 +280,3 @@ class ProgramDomain(ABC, Generic[OptionsT]):
                 f"{found.program[:_SHOWN]!r}: draw the canonical spelling"
             )
         return found
-
-    def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
-        """Return a drawn task outside of the held-out bucket; weights are those of levels."""
-        return draw_open(rng, weights, lambda level: self._drawn(rng, level), _program)
-
-    def _distinct(
-        self,
-        rng: random.Random,
-        count: int,
-        pick: Callable[[Sequence[int]], int],
-        *,
-        heldout: bool,
-    ) -> list[TaskDraft]:
-        own = self.options.model_dump(exclude={"explain"})
-        return distinct(
-            count,
-            self.highest(),
-            pick,
-            lambda level: self._drawn(rng, level),
-            heldout=heldout,
-            domain=self.name,
-            bounds=", ".join(f"{key} {value}" for key, value in own.items()) or "no options",
-        )
-
-
-def _program(draft: TaskDraft) -> str:
-    return draft.program

@@ -14,16 +14,15 @@ from typing import cast
 from genenv_core.algorithm.saying import holds
 from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
 from genenv_core.domains.kit.episode import ToolEpisode
+from genenv_core.domains.kit.levels import SeededTasks
 from genenv_core.domains.kit.tools import ERROR
-from genenv_core.domains.parts import drawn_rate, env_weights, mixed_weights
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long
 from genenv_core.errors import DomainError
-from genenv_core.ids import seed_from
-from genenv_core.types import Message, Observation, TaskDraft
+from genenv_core.types import AgentHistory, Message, Observation, TaskDraft
 
 
-class SolvedDomain(ProgramDomain[OptionsT]):
+class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
     """A domain of programs that can attempt its own tasks."""
 
     @abstractmethod
@@ -43,29 +42,12 @@ class SolvedDomain(ProgramDomain[OptionsT]):
         """
         return [SolutionTurn(says, reveals) for says, reveals, _ in self._played(draft)]
 
-    def example_weights(self) -> list[float]:
-        """Return the shares of levels 1, 2, ... in `agent_examples`, which need not sum to 1."""
-        return mixed_weights(self.highest())
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and a program to vary."""
+        return self.env_prompt(history.success_rate, base.program)
 
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` turns of right attempts, few of them at hard tasks."""
-        rng = random.Random(seed_from(self.name, "agent_examples", seed))
-        weights = self.example_weights()
-        return [self._one_turn(self.draw_open(rng, weights), rng) for _ in range(count)]
-
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return `count` prompts of pi_env, each with a program independent of it."""
-        rng = random.Random(seed_from(self.name, "env_examples", seed))
-        weights = env_weights(self.highest(), easy_skew)
-        base_weights = mixed_weights(self.highest())
-        examples: list[SeedExample] = []
-        for _ in range(count):
-            rate = drawn_rate(rng)
-            prompt = self.env_prompt(rate, self.draw_open(rng, base_weights).program)
-            examples.append((prompt, self.draw_open(rng, weights).program))
-        return examples
-
-    def _one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+    def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+        """Return an attempt by `solve` up to one of its turns, and what the agent says there."""
         turns = self._played(draft)
         chosen = rng.randrange(len(turns))
         messages = self.agent_messages(draft)

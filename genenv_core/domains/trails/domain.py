@@ -8,23 +8,16 @@ difficulty is the number of looks.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 from pydantic import Field
 
 from genenv_core.algorithm.similarity import best_token_f1, normalize_answer
+from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
 from genenv_core.domains.parts import (
-    by_weight,
-    distinct,
-    draw_open,
     drawn_rate,
     env_request,
-    env_weights,
-    in_turn,
-    mixed_weights,
     read_options,
     with_rules,
 )
@@ -58,7 +51,6 @@ from genenv_core.domains.trails.wording import (
     tool_request,
 )
 from genenv_core.errors import DomainError
-from genenv_core.ids import seed_from
 from genenv_core.record import Record
 from genenv_core.types import (
     AgentHistory,
@@ -88,7 +80,7 @@ class TrailsOptions(Record, use_attribute_docstrings=True):
     never trained on trails."""
 
 
-class TrailsDomain:
+class TrailsDomain(SeededTasks):
     """Questions over a card index, answered in a sentence after several looks."""
 
     name = "trails"
@@ -105,22 +97,21 @@ class TrailsDomain:
         """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
         return cls(read_options(TrailsOptions, options, cls.name))
 
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct base tasks, most of them short, none from the held-out bucket."""
-        rng = random.Random(seed_from("trails", "base", seed))
-        pick = by_weight(rng, mixed_weights(self.options.max_looks))
-        return self._distinct(rng, count, pick, heldout=False)
+    def highest(self) -> int:
+        """Return the most looks at cards in one task."""
+        return self.options.max_looks
 
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, lengths in equal shares."""
-        rng = random.Random(seed_from("trails", "heldout", seed))
-        drafts = self._distinct(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return the task of a random trail with this many looks."""
+        return _draft(draw_trail(rng, level))
+
+    def limited_by(self) -> str:
+        """Return the option that bounds how many trails there are."""
+        return f"max_looks {self.options.max_looks}"
 
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the agent's success in tenths and the base task's program."""
-        return self._env_prompt(context.history, context.base.program)
+        return self.asked_of_env(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the spelling of every trail in range, the same for each context."""
@@ -190,68 +181,23 @@ class TrailsDomain:
         person, field, _ = _asked(draft)
         return ["", "ok", NO_CARD, render_answer(person, field, ""), draft.prompt, draft.program]
 
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` turns of right attempts, few of them at long trails."""
-        rng = random.Random(seed_from("trails", "agent_examples", seed))
-        weights = mixed_weights(self.options.max_looks)
-        return [self._one_turn(self._draw_open(rng, weights), rng) for _ in range(count)]
+    def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+        """Return a right attempt up to one of its turns, and what the agent says there."""
+        return drawn_turn(self, draft, rng)
 
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return `count` prompts of pi_env: a program to write, or a card to read."""
-        rng = random.Random(seed_from("trails", "env_examples", seed))
-        weights = env_weights(self.options.max_looks, easy_skew)
-        base_weights = mixed_weights(self.options.max_looks)
-        examples: list[SeedExample] = []
-        for _ in range(count):
-            base = self._draw_open(rng, base_weights)
-            if rng.random() < _TOOL_SHARE:
-                examples.append(self._tool_example(base, rng))
-                continue
-            rate = drawn_rate(rng)
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), base.program)
-            examples.append((prompt, self._draw_open(rng, weights).program))
-        return examples
+    def one_writing(
+        self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
+    ) -> SeedExample:
+        """Return a program that pi_env could write, or a card that it reads as the tool."""
+        base = self.draw_open(rng, base_weights)
+        if rng.random() < _TOOL_SHARE:
+            return self._tool_example(base, rng)
+        history = AgentHistory(success_rate=drawn_rate(rng))
+        return self.asked_of_env(history, base), self.draw_open(rng, weights).program
 
-    def _distinct(
-        self,
-        rng: random.Random,
-        count: int,
-        pick: Callable[[Sequence[int]], int],
-        *,
-        heldout: bool,
-    ) -> list[TaskDraft]:
-        most = self.options.max_looks
-
-        return distinct(
-            count,
-            most,
-            pick,
-            lambda looks: _draft(draw_trail(rng, looks)),
-            heldout=heldout,
-            domain=self.name,
-            bounds=f"max_looks {most}",
-        )
-
-    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Trail:
-        return draw_open(rng, weights, partial(draw_trail, rng), attrgetter("program"))
-
-    def _one_turn(self, trail: Trail, rng: random.Random) -> SeedExample:
-        """Return a conversation up to one of its turns, and what the agent says there."""
-        messages = self._with_rules(AGENT_RULES, trail.request)
-        turn = rng.randint(0, trail.looks)
-        person = value = ""
-        for number, (person, card) in enumerate(cards_of(trail).items()):
-            field = trail.fields[number]
-            look, value = render_look(person, field), card[field]
-            if number == turn:
-                return messages, look
-            messages.append({"role": "assistant", "content": look})
-            messages.append({"role": "tool", "name": TOOL, "content": value})
-        return messages, render_answer(person, trail.fields[-1], value)
-
-    def _tool_example(self, trail: Trail, rng: random.Random) -> SeedExample:
+    def _tool_example(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
         """Return a card and what the tool says of one of its fields, as pi_env would write it."""
-        cards = cards_of(trail)
+        cards = _cards(draft)
         nobody = rng.choice([name for name in PEOPLE if name not in cards])
         person, card = rng.choice([*cards.items(), (nobody, None)])
         field = rng.choice(FIELDS)
@@ -259,8 +205,9 @@ class TrailsDomain:
         prompt = self._with_rules(TOOL_RULES, tool_request(person, card, field))
         return prompt, tool_answer(content)
 
-    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
-        request = env_request(history.success_rate, base)
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: the agent's success in tenths and a program to vary."""
+        request = env_request(history.success_rate, base.program)
         return self._with_rules(env_rules(self.options.max_looks), request)
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:

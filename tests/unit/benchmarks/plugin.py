@@ -12,7 +12,7 @@ from genenv_core.benchmarks import protocol
 from genenv_core.benchmarks.files import digest_of, required
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.training.domain import BenchmarkDomain, BenchmarkOptions
-from genenv_core.benchmarks.training.own_tasks import distinct_drafts
+from genenv_core.domains.parts import distinct
 from genenv_core.types import Context, JsonObject, Message, Observation, Rejected, Rejection, Said
 from genenv_core.types import TaskDraft as Draft
 
@@ -84,7 +84,7 @@ class Backwards(BenchmarkDomain[BenchmarkOptions]):
 
     def base_tasks(self, seed: int, count: int, *, heldout: bool = False) -> list[Draft]:
         rng = random.Random(f"{seed} {heldout}")
-        return distinct_drafts(
+        return distinct(
             count, 9, rng.choice, lambda k: _draft("".join(rng.choices("abcdef", k=k))),
             heldout=heldout, domain=self.name,
         )  # fmt: skip

@@ -107,7 +107,7 @@ class DomainContract:
 
     @mutation(
         "questions about a fictional world are held out by luck",
-        "genenv_core/benchmarks/training/own_tasks.py",
+        "genenv_core/domains/parts.py",
         "if in_heldout(draft.fingerprint) == heldout and draft.fingerprint not in drafts:",
         "if draft.fingerprint not in drafts:",
         by="unit/benchmarks/bamboogle/test_bamboogle_training.py::TestBamboogle::"

@@ -139,7 +139,7 @@ def test_the_answer_is_the_number_alone(domain: Any, said: str, right: bool) -> 
 
 
 @mutation(
-    "a domain cannot say how hard the agent's examples are", "genenv_core/domains/kit/solved.py",
+    "a domain cannot say how hard the agent's examples are", "genenv_core/domains/kit/levels.py",
     "weights = self.example_weights()", "weights = mixed_weights(self.highest())",
 )  # fmt: skip
 @mutation(

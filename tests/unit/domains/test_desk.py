@@ -319,12 +319,12 @@ def test_seed_examples_are_right_and_follow_the_skew() -> None:
 )  # fmt: skip
 @mutation(
     "pi_env begins as on any desk", "genenv_core/domains/desk/domain.py",
-    "weights = skewed_weights(steep_weights(most), easy_skew)",
-    "weights = env_weights(most, easy_skew)",
+    "return skewed_weights(steep_weights(most), easy_skew)",
+    "return env_weights(most, easy_skew)",
 )  # fmt: skip
 @mutation(
     "the agent of a steep desk knows short requests alone", "genenv_core/domains/desk/domain.py",
-    "weights = even_weights(most) if", "weights = steep_weights(most) if",
+    "return even_weights(most) if", "return steep_weights(most) if",
 )  # fmt: skip
 def test_a_steep_desk_begins_with_the_shortest_fifth_and_an_agent_of_all_lengths() -> None:
     steep = DeskDomain(DeskOptions(steep=True, max_calls=12, max_operand=4))

@@ -29,7 +29,7 @@ from genenv_core.algorithm.similarity import normalize_answer, token_f1
 from genenv_core.domains import registry
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import ConstrainsEnv, SeedData, SimulatedTools, WritesAnswers
-from genenv_core.domains.trails import TrailsDomain, cards, domain
+from genenv_core.domains.trails import TrailsDomain, cards
 from genenv_core.domains.trails.cards import (
     FIELDS,
     LINKS,
@@ -209,22 +209,18 @@ def test_base_and_heldout_tasks_follow_the_shares() -> None:
 @given(seeds, seeds)
 def test_heldout_never_meets_base_or_seed_data(left: int, right: int) -> None:
     short = TrailsDomain(TrailsOptions(max_looks=1))
-    shown: list[str] = []
-
-    def seen(trail: Trail) -> dict[str, cards.Card]:
-        shown.append(trail.program)
-        return cards_of(trail)
-
     heldout = {task.fingerprint for task in short.heldout_tasks(left, 200)}
     assert heldout.isdisjoint(task.fingerprint for task in short.base_tasks(right, 300))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(domain, "cards_of", seen)
+        begun = _given_to("one_turn", patch)
         short.agent_examples(right, 300)
         asked = short.env_examples(right, 300, 1.0)
+    shown = [draft.program for draft in begun]
     for prompt, answer in asked:
         if base := re.search("base: (.*) ; new:", prompt[-1]["content"]):
             shown += [base[1], answer]
-    assert len(shown) > 600 and not any(in_heldout(program) for program in shown)
+    assert len(begun) == 300 and len(shown) > 600
+    assert not any(map(in_heldout, shown))
     assert heldout.isdisjoint(shown)
 
 
@@ -492,14 +488,26 @@ def test_pi_env_is_shown_the_card_that_was_asked_for(trails: TrailsDomain) -> No
     assert trails.tool_messages(task, [_say("the pet is a cat")]) is None
 
 
+def _given_to(method: str, patch: pytest.MonkeyPatch) -> list[TaskDraft]:
+    """Return a list to which each call of a method of trails adds its task."""
+    given: list[TaskDraft] = []
+    played = getattr(TrailsDomain, method)
+
+    def spied(self: TrailsDomain, draft: TaskDraft, rng: random.Random) -> Any:
+        given.append(draft)
+        return played(self, draft, rng)
+
+    patch.setattr(TrailsDomain, method, spied)
+    return given
+
+
 @mutation(
     "pi_env learns to deny a card that there is", DOMAIN,
     "[name for name in PEOPLE if name not in cards]", "PEOPLE",
 )  # fmt: skip
 def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed examples of the tool's part agree with the episode, whoever is asked for."""
-    drawn: list[Trail] = []
-    monkeypatch.setattr(domain, "cards_of", lambda trail: (drawn.append(trail), cards_of(trail))[1])
+    drawn = _given_to("_tool_example", monkeypatch)
     examples = TRAILS.env_examples(2, 600, 0.5)
     monkeypatch.undo()
     schema = checked(TRAILS.observation_schema)
@@ -508,8 +516,7 @@ def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch
                                        prompt[-1]["content"]))]  # fmt: skip
     assert 100 < len(asked) == len(drawn) < 200
     contents: Counter[bool] = Counter()
-    for (found, answer), trail in zip(asked, drawn, strict=True):
-        task = _task(trail.program)
+    for (found, answer), task in zip(asked, drawn, strict=True):
         call = render_look(found[1], found[3])
         (said,) = TRAILS.episode(task, 0).step(call).messages
         assert json.loads(answer) == {"content": said["content"]}
@@ -523,13 +530,12 @@ def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch
 def test_seed_turns_are_those_of_a_right_attempt(
     trails: TrailsDomain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Trail] = []
-    monkeypatch.setattr(domain, "cards_of", lambda trail: (drawn.append(trail), cards_of(trail))[1])
+    drawn = _given_to("one_turn", monkeypatch)
     examples = trails.agent_examples(1, 200)
     monkeypatch.undo()
     turns: Counter[str] = Counter()
-    for trail, (prompt, answer) in zip(drawn, examples, strict=True):
-        whole = _play(_task(trail.program, trails), trails)
+    for task, (prompt, answer) in zip(drawn, examples, strict=True):
+        whole = _play(task, trails)
         assert whole[: len(prompt) + 1] == [*prompt, _say(answer)]
         turns["call" if "<tool_call>" in answer else "answer"] += 1
         turns["first"] += prompt[-1]["role"] == "user"

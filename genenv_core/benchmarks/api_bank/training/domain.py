@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,26 +35,13 @@ from genenv_core.benchmarks.api_bank.training.writing import (
     as_calls,
     call_problem,
 )
-from genenv_core.benchmarks.training.domain import BenchmarkDomain, BenchmarkOptions
-from genenv_core.benchmarks.training.own_tasks import (
-    chosen,
-    distinct_drafts,
-    open_draft,
-    read_rows,
-    read_written,
-    task_request,
-)
-from genenv_core.domains.parts import (
-    by_weight,
-    env_weights,
-    in_turn,
-    mixed_weights,
-    with_rules,
-)
+from genenv_core.benchmarks.training.domain import BenchmarkOptions
+from genenv_core.benchmarks.training.own_tasks import read_written, task_request
+from genenv_core.benchmarks.training.rows import RowsOrDrawn
+from genenv_core.domains.parts import draw_open, drawn_rate, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import said
 from genenv_core.errors import DataError
-from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
     Call,
@@ -81,7 +68,7 @@ class ApiBankOptions(BenchmarkOptions, use_attribute_docstrings=True):
     made for this domain. The benchmark's own items always open with rules."""
 
 
-class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
+class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
     """Calls of APIs and responses in dialogues, and requests for the same APIs."""
 
     benchmark = BENCHMARK
@@ -92,10 +79,7 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
     def __init__(self, options: ApiBankOptions) -> None:
         """Read the download and the user's requests; raises ConfigError, DataError."""
         super().__init__(options)
-        self._rows: list[TaskDraft] = []
-        if options.train:
-            self._rows, digest = self._read_train(Path(options.train))
-            self.version += f"-{digest[:16]}"
+        self.take_rows(options.train)
 
     @cached_property
     def _bank(self) -> ApiBank:
@@ -120,21 +104,17 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         """Return a training request; raises DomainError for a broken spec."""
         return self._requests.made(spec)
 
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return drawn requests, or the user's, none from the held-out bucket."""
-        rng = random.Random(seed_from("api_bank", "base", seed))
-        return self._tasks(rng, count, by_weight(rng, mixed_weights(LEVELS)), heldout=False)
+    def highest(self) -> int:
+        """Return the highest level, by the number of calls."""
+        return LEVELS
 
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return requests of the held-out bucket, of all levels in equal shares."""
-        rng = random.Random(seed_from("api_bank", "heldout", seed))
-        drafts = self._tasks(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return a random request of a level for any of the APIs."""
+        return self._requests.draw(rng, self._requests.docs, level)
 
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: rules, APIs to choose from, the agent's success, and a base."""
-        return self._env_prompt(context.history, context.base)
+        return self.asked_of_env(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the JSON schema of a generation, the same for each context."""
@@ -204,55 +184,15 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         ]
         return self._with_rules(TOOL_RULES, "\n".join([*lines[answered : len(made)], "answer:"]))
 
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return requests with one turn of the right attempt each."""
-        rng = random.Random(seed_from("api_bank", "agent_examples", seed))
-        weights = mixed_weights(LEVELS)
-        examples: list[SeedExample] = []
-        while len(examples) < count:
-            draft = self._draw_open(rng, weights)
-            turns, messages = said_turns(draft.spec), self.agent_messages(draft)
-            episode = self.episode(draft, 0)
-            place = rng.randrange(len(turns))
-            for text in turns[:place]:
-                messages.append({"role": "assistant", "content": text})
-                messages += episode.step(text).messages
-            examples.append((messages, turns[place]))
-        return examples
-
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return prompts of pi_env, each with a request for one of its APIs."""
-        rng = random.Random(seed_from("api_bank", "env_examples", seed))
-        base_weights, weights = mixed_weights(LEVELS), env_weights(LEVELS, easy_skew)
-        examples: list[SeedExample] = []
-        for _ in range(count):
-            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base = self._draw_open(rng, base_weights)
-            new = self._draw_open(rng, weights, self._listed(base))
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
-            examples.append((prompt, new.program))
-        return examples
-
-    def _tasks(
-        self,
-        rng: random.Random,
-        count: int,
-        pick: Callable[[Sequence[int]], int],
-        *,
-        heldout: bool,
-    ) -> list[TaskDraft]:
-        if self._rows:
-            return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
-        drawing = partial(self._requests.draw, rng, self._requests.docs)
-        return distinct_drafts(count, LEVELS, pick, drawing, heldout=heldout, domain=self.name)
-
-    def _draw_open(
-        self, rng: random.Random, weights: Sequence[float], docs: Docs | None = None
-    ) -> TaskDraft:
-        levels, known = range(1, LEVELS + 1), docs or self._requests.docs
-        return open_draft(
-            rng, lambda rng: self._requests.draw(rng, known, rng.choices(levels, weights)[0])
-        )
+    def one_writing(
+        self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
+    ) -> SeedExample:
+        """Return a prompt of pi_env, and a request for some of the APIs that it lists."""
+        history = AgentHistory(success_rate=drawn_rate(rng))
+        base = self.draw_open(rng, base_weights)
+        known = self._listed(base)
+        new = draw_open(rng, weights, lambda level: self._requests.draw(rng, known, level))
+        return self.asked_of_env(history, base), new.program
 
     def _listed(self, base: TaskDraft) -> Docs:
         """Return the APIs that pi_env may use, those of the base request among them."""
@@ -260,7 +200,8 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
         named = self._requests.some(apis, base.fingerprint, LISTED)
         return {name: self._requests.docs[name] for name in named}
 
-    def _env_prompt(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: rules, APIs to choose from, the agent's success, and a base."""
         known = listed(self._listed(base).values(), explained=self.options.explain)
         asked = f"APIs:\n{known}\n{task_request(history, base.program)}"
         return self._with_rules(ENV_RULES, asked)
@@ -268,11 +209,7 @@ class ApiBankDomain(BenchmarkDomain[ApiBankOptions]):
     def _with_rules(self, rules: str, content: str) -> list[Message]:
         return with_rules(rules if self.options.explain else "", content)
 
-    def _read_train(self, path: Path) -> tuple[list[TaskDraft], str]:
-        rows, digest = read_rows(path)
-        return [self._row(path, number, row) for number, row in enumerate(rows, 1)], digest
-
-    def _row(self, path: Path, number: int, row: Any) -> TaskDraft:
+    def row(self, path: Path, number: int, row: Any) -> TaskDraft:
         """Return a request of the user's; how it says the values is their business."""
         found = read_written(WrittenRequest, json.dumps(row))
         draft = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -34,24 +34,13 @@ from genenv_core.benchmarks.bamboogle.training.writing import (
     path,
     said_as,
 )
-from genenv_core.benchmarks.training.domain import (
-    BenchmarkDomain,
-    BenchmarkEpisode,
-    BenchmarkOptions,
-)
-from genenv_core.benchmarks.training.own_tasks import (
-    chosen,
-    distinct_drafts,
-    open_draft,
-    read_rows,
-    read_written,
-    task_request,
-)
-from genenv_core.domains.parts import by_weight, env_weights, in_turn, mixed_weights, with_rules
-from genenv_core.domains.protocol import SeedExample, SolutionTurn
+from genenv_core.benchmarks.training.domain import BenchmarkEpisode, BenchmarkOptions
+from genenv_core.benchmarks.training.own_tasks import read_written, task_request
+from genenv_core.benchmarks.training.rows import RowsOrDrawn
+from genenv_core.domains.parts import with_rules
+from genenv_core.domains.protocol import SolutionTurn
 from genenv_core.domains.tool_calls import OPEN, said, written
 from genenv_core.errors import ConfigError, DataError, DomainError
-from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
     Context,
@@ -61,8 +50,6 @@ from genenv_core.types import (
     Rejected,
     TaskDraft,
 )
-
-_LEVELS = len(LEVELS)
 
 
 class BamboogleOptions(BenchmarkOptions, use_attribute_docstrings=True):
@@ -80,7 +67,7 @@ class BamboogleOptions(BenchmarkOptions, use_attribute_docstrings=True):
     benchmark's own questions always do."""
 
 
-class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
+class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
     """Questions of two hops, with a search engine or without."""
 
     benchmark = BENCHMARK
@@ -102,10 +89,7 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
             passages, self._corpus_digest = read_corpus(Path(options.corpus))
             self._corpus = Index(passages)
             self.version += f"-{self._corpus_digest[:16]}"
-        self._rows: list[TaskDraft] = []
-        if options.train:
-            self._rows, digest = self._read_train(Path(options.train))
-            self.version += f"-{digest[:16]}"
+        self.take_rows(options.train)
 
     def protocol(self) -> JsonObject:
         """Return what a result has to say of how the questions were put."""
@@ -134,22 +118,23 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
             )
         return super().episode(draft, seed)
 
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return questions of the fictional world, or the user's, none from the held-out bucket."""
-        rng = random.Random(seed_from("bamboogle", "base", seed))
-        pick = by_weight(rng, mixed_weights(_LEVELS))
-        return self._tasks(rng, count, pick, heldout=False)
+    def highest(self) -> int:
+        """Return the highest level of the fictional world's questions."""
+        return len(LEVELS)
 
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return questions of the held-out bucket, of all levels in equal shares."""
-        rng = random.Random(seed_from("bamboogle", "heldout", seed))
-        drafts = self._tasks(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return a random question of a level about the fictional world."""
+        while True:
+            drawn = draw(rng, level)
+            passages = [{"title": one.title, "text": one.text} for one in drawn.passages]
+            values = {"question": drawn.question, "answer": drawn.answer, "passages": passages}
+            draft = self._draft_of(WrittenQuestion.model_validate(values))
+            if isinstance(draft, TaskDraft):
+                return draft
 
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the rules, the agent's success, and a question to vary."""
-        return self._env_prompt(context.history, context.base.program)
+        return self.asked_of_env(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the JSON schema of a generation, the same for each context."""
@@ -171,34 +156,6 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
             raise DomainError(f"bamboogle: the passages do not lead to {answer!a}")
         # A good query may find the last passage first, so the answer may show from there on.
         return [SolutionTurn(searches[0], (answer,)), *map(SolutionTurn, searches[1:]), told]
-
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return questions with their answers; with a search engine one turn of an attempt each."""
-        rng = random.Random(seed_from("bamboogle", "agent_examples", seed))
-        weights = mixed_weights(_LEVELS)
-        examples: list[SeedExample] = []
-        while len(examples) < count:
-            draft = self._draw_open(rng, weights)
-            turns = [turn.says for turn in self.solution(draft)]
-            episode, messages = self.made(draft.spec).begin(0), self.agent_messages(draft)
-            for text in turns[: rng.randrange(len(turns))]:
-                messages.append({"role": "assistant", "content": text})
-                messages += episode.answer(said(text)).messages
-            spoken = sum(message["role"] == "assistant" for message in messages)
-            examples.append((messages, turns[spoken]))
-        return examples
-
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return prompts of pi_env, each with a question independent of it."""
-        rng = random.Random(seed_from("bamboogle", "env_examples", seed))
-        base_weights, weights = mixed_weights(_LEVELS), env_weights(_LEVELS, easy_skew)
-        examples: list[SeedExample] = []
-        for _ in range(count):
-            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base = self._draw_open(rng, base_weights).program
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
-            examples.append((prompt, self._draw_open(rng, weights).program))
-        return examples
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
         """Return pi_env's prompt for what a search finds; None where there is no search.
@@ -226,47 +183,17 @@ class BamboogleDomain(BenchmarkDomain[BamboogleOptions]):
             return self._corpus.search
         return lambda query: Index(passages).search(query)
 
-    def _tasks(
-        self,
-        rng: random.Random,
-        count: int,
-        pick: Callable[[Sequence[int]], int],
-        *,
-        heldout: bool,
-    ) -> list[TaskDraft]:
-        if self._rows:
-            return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
-        drawing = partial(self._draw, rng)
-        return distinct_drafts(count, _LEVELS, pick, drawing, heldout=heldout, domain=self.name)
-
-    def _draw(self, rng: random.Random, level: int) -> TaskDraft:
-        while True:
-            drawn = draw(rng, level)
-            passages = [{"title": one.title, "text": one.text} for one in drawn.passages]
-            values = {"question": drawn.question, "answer": drawn.answer, "passages": passages}
-            draft = self._draft_of(WrittenQuestion.model_validate(values))
-            if isinstance(draft, TaskDraft):
-                return draft
-
-    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
-        levels = range(1, _LEVELS + 1)
-        return open_draft(rng, lambda rng: self._draw(rng, rng.choices(levels, weights)[0]))
-
     def _draft_of(self, found: WrittenQuestion) -> TaskDraft | Rejected:
         return draft_of(found, lambda spec: self.made(spec).messages[-1]["content"])
 
-    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
-        return self._with_rules(ENV_RULES, task_request(history, base))
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: the rules, the agent's success, and a question to vary."""
+        return self._with_rules(ENV_RULES, task_request(history, base.program))
 
     def _with_rules(self, rules: str, content: str) -> list[Message]:
         return with_rules(rules if self.options.explain else "", content)
 
-    def _read_train(self, path: Path) -> tuple[list[TaskDraft], str]:
-        rows, digest = read_rows(path)
-        drafts = [self._row(path, number, row) for number, row in enumerate(rows, 1)]
-        return drafts, digest
-
-    def _row(self, path: Path, number: int, row: Any) -> TaskDraft:
+    def row(self, path: Path, number: int, row: Any) -> TaskDraft:
         """Return a question of the user's, which has no passages."""
         record = cast(JsonObject, row) if isinstance(row, dict) else {}
         question, answer = record.get("question"), record.get("answer")

@@ -34,20 +34,11 @@ from genenv_core.benchmarks.bfcl.training.wording import asked, env_rules, schem
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
-from genenv_core.domains.parts import (
-    by_weight,
-    distinct,
-    draw_open,
-    env_weights,
-    in_heldout,
-    in_turn,
-    mixed_weights,
-    with_rules,
-)
+from genenv_core.domains.kit.levels import SeededTasks
+from genenv_core.domains.parts import distinct, draw_open, in_heldout, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import DomainError
-from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
     Call,
@@ -74,7 +65,7 @@ class BfclOptions(BenchmarkOptions):
     """Whether pi_env's prompt opens with the rules; not for models trained on such tasks before."""
 
 
-class BfclDomain(BenchmarkDomain[BfclOptions]):
+class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
     """Requests answered with calls of functions, compared with gold as BFCL does."""
 
     benchmark = BENCHMARK
@@ -119,22 +110,21 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         """Return a training task; raises DomainError for a broken spec."""
         return task_of(spec)
 
-    def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct base tasks, the user's rows first, none held out."""
-        rng = random.Random(seed_from("bfcl", "base", seed))
-        weights = mixed_weights(self.options.hardest)
-        return self._tasks(rng, count, by_weight(rng, weights), heldout=False)
+    def highest(self) -> int:
+        """Return the largest difficulty of a training task."""
+        return self.options.hardest
 
-    def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, the user's rows first."""
-        rng = random.Random(seed_from("bfcl", "heldout", seed))
-        drafts = self._tasks(rng, count, in_turn(), heldout=True)
-        rng.shuffle(drafts)
-        return drafts
+    def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
+        """Return a random request of this difficulty for functions of the catalogue."""
+        return _draft(draw_program(rng, level))
+
+    def limited_by(self) -> str:
+        """Return the option that bounds how many tasks there are."""
+        return f"hardest {self.options.hardest}"
 
     def env_messages(self, context: Context) -> list[Message]:
         """Return pi_env's prompt: the agent's success by family, and a base task to vary."""
-        return self._env_prompt(context.history, context.base.program)
+        return self.asked_of_env(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
         """Return the JSON schema of a generation, the same for each context."""
@@ -179,27 +169,11 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
             texts.append(NOTHING_FITS)
         return texts
 
-    def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` requests with their right calls, few of them hard."""
-        rng = random.Random(seed_from("bfcl", "agent_examples", seed))
-        weights = mixed_weights(self.options.hardest)
-        drafts = [_draft(self._draw_open(rng, weights)) for _ in range(count)]
-        return [(self.agent_messages(draft), draft.ground_truth) for draft in drafts]
+    def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
+        """Return a request with its right calls, which are one turn."""
+        return self.agent_messages(draft), draft.ground_truth
 
-    def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return `count` prompts of pi_env, each with a task independent of it."""
-        rng = random.Random(seed_from("bfcl", "env_examples", seed))
-        weights = env_weights(self.options.hardest, easy_skew)
-        base_weights = mixed_weights(self.options.hardest)
-        examples: list[SeedExample] = []
-        for _ in range(count):
-            rate = None if rng.random() < 0.1 else rng.randint(0, 10) / 10
-            base = self._draw_open(rng, base_weights).spelled()
-            prompt = self._env_prompt(AgentHistory(success_rate=rate), base)
-            examples.append((prompt, self._draw_open(rng, weights).spelled()))
-        return examples
-
-    def _tasks(
+    def distinct_tasks(
         self,
         rng: random.Random,
         count: int,
@@ -207,28 +181,38 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
+        """Return `count` distinct tasks, all held out or none, the user's rows first."""
         # By the question: one with other functions beside it is no other request.
         given = [draft for draft in self._given if in_heldout(draft.prompt) == heldout]
         rng.shuffle(given)
         given = given[:count]
         known = {draft.program for draft in given}
 
-        def draw(difficulty: int) -> TaskDraft:
+        def draw(level: int) -> TaskDraft:
             while True:
-                draft = _draft(draw_program(rng, difficulty))
+                draft = self.draw_task(rng, level)
                 if in_heldout(draft.prompt) == heldout and draft.program not in known:
                     return draft
 
-        hardest = self.options.hardest
         return given + distinct(
             count - len(given),
-            hardest,
+            self.highest(),
             pick,
             draw,
             heldout=heldout,
             domain=self.name,
-            bounds=f"hardest {hardest}",
+            bounds=self.limited_by(),
         )
+
+    def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
+        """Return a drawn task outside of the held-out bucket, also by its question."""
+
+        def draw(level: int) -> TaskDraft:
+            while in_heldout((draft := self.draw_task(rng, level)).prompt):
+                pass
+            return draft
+
+        return draw_open(rng, weights, draw)
 
     @cached_property
     def _given(self) -> list[TaskDraft]:
@@ -246,18 +230,10 @@ class BfclDomain(BenchmarkDomain[BfclOptions]):
             _log.warning("train=%s left_out=%d first=%r", path, len(left_out), left_out[0])
         return [draft for draft, why in repeats if not why]
 
-    def _draw_open(self, rng: random.Random, weights: Sequence[float]) -> Program:
-        def draw(difficulty: int) -> Program:
-            while True:
-                program = draw_program(rng, difficulty)
-                if not in_heldout(program.question):
-                    return program
-
-        return draw_open(rng, weights, draw, Program.spelled)
-
-    def _env_prompt(self, history: AgentHistory, base: str) -> list[Message]:
+    def asked_of_env(self, history: AgentHistory, base: TaskDraft) -> list[Message]:
+        """Return pi_env's prompt: the agent's success by family, and a base task to vary."""
         rules = env_rules(self.options.hardest) if self.options.explain else ""
-        return with_rules(rules, asked(history, base))
+        return with_rules(rules, asked(history, base.program))
 
 
 def _draft(program: Program, given: GivenTask | None = None) -> TaskDraft:

@@ -147,11 +147,6 @@ def test_the_domain_of_an_authors_options_refuses_others() -> None:
         Bare({"coins": 1})
 
 
-@mutation(
-    "base tasks of parts may be held-out ones", DOMAIN,
-    "return self._distinct(rng, count, pick, heldout=False)",
-    "return self._distinct(rng, count, pick, heldout=True)",
-)  # fmt: skip
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_but_heldout_tasks_is_of_the_heldout_bucket(seed: int) -> None:
     domain = Solved()
