@@ -128,7 +128,7 @@ def test_the_nearest_epoch_tells(tmp_path: Path) -> None:
 
 @mutation(
     "a stage of another shape predicts", PREDICTING,
-    "if likeness(s, info.config) == wanted[s] is not None}", "if wanted[s] is not None}",
+    "if likeness(s, recorded) == wanted[s] is not None}", "if wanted[s] is not None}",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("override", "stage"),
