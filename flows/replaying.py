@@ -25,6 +25,7 @@ from genenv_core.bundle.contents import Contents
 from genenv_core.bundle.statement import GIVEN
 from genenv_core.config.load import overridden, read_override
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.teacher import EndpointTeacher, ModelTeacher
 from genenv_core.config.stages import STAGES
 from genenv_core.domains.registry import is_built_in
 from genenv_core.errors import (
@@ -54,12 +55,14 @@ Place = tuple[int, str]
 REACHES: dict[str, Callable[[RunConfig], bool]] = {
     "domain.name": lambda config: not is_built_in(config.domain.name, config.domain.options),
     "agent_update.algorithm": lambda config: config.agent_update.own,
-    "teacher.url": lambda config: config.teacher.url is not None,
+    "teacher.url": lambda config: isinstance(config.teacher, EndpointTeacher),
     "compute.vllm.arguments": lambda config: bool(config.compute.vllm.arguments),
     # A model with a revision is one of the hub, from where it would be fetched.
     "models.agent": lambda config: config.models.agent_revision is not None,
     "models.env": lambda config: config.models.env_revision is not None,
-    "teacher.model": lambda config: config.teacher.revision is not None,
+    "teacher.model": lambda config: (
+        isinstance(config.teacher, ModelTeacher) and config.teacher.revision is not None
+    ),
 }
 """Fields whose values load code of this machine or speak to an address, and when they do."""
 
@@ -293,7 +296,7 @@ class ReplayComparison:
 def promised(config: RunConfig) -> bool:
     """Return whether equal bits are promised for a run with this configuration."""
     compute = config.compute
-    own = config.training.one_process_on_cpus and config.teacher.url is None
+    own = config.training.one_process_on_cpus and not isinstance(config.teacher, EndpointTeacher)
     return own and (compute.engine, compute.device, compute.threads) == ("transformers", "cpu", 1)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.domains.protocol import shares_of
 from genenv_core.domains.registry import SEVERAL, get_domain
@@ -65,7 +66,7 @@ class EpochState(Record):
             )
             outcome = (made[stage] for stage in ("grpo_update", "rwr_update", "evaluate", LAST))
             state = state.after_epoch(config, refs, *outcome)
-        if state.past and ARMS[config.arm].one_set(config.teacher.given):
+        if state.past and ARMS[config.arm].one_set(writes(config.teacher)):
             return state.model_copy(update={"one_set": epochs[1]["generate_tasks"]})
         return state
 

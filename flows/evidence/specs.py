@@ -47,7 +47,7 @@ def specs(folder: Path, seeds: tuple[int, ...], epochs: tuple[int, int]) -> list
     """Return the comparisons on desk and trails, and that of alphas on the first three seeds."""
     teacher = write_teacher("quickstart", epochs[0], folder / "teacher-desk.jsonl")
     few: dict[str, dict[str, Any]] = {"genenv": {}, "random": {}, "static": {}}
-    offline = {"arm": "offline", "data": {"offline_file": str(teacher)}}
+    offline = {"arm": "offline", "teacher": {"file": str(teacher)}}
     return [
         Spec("desk", "quickstart", epochs[0], seeds, {**few, "offline": offline, "base": {}}),
         Spec("alphas", "quickstart", epochs[0], seeds[:3], {f"alpha={a}": {} for a in ALPHAS}),

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from genenv_core.config.moved import MOVED
 from genenv_core.config.stages import STAGES
 from genenv_core.config.until import Until
 from genenv_core.errors import IntegrityError
@@ -38,7 +39,7 @@ GIVEN = {
     "base_file": "data.base_file",
     "agent_model": "models.agent",
     "env_model": "models.env",
-    "offline": "data.offline_file",
+    "offline": "teacher.file",
     "teacher": "teacher.model",
 }
 """Inputs of stages that people give, and the field that names each."""
@@ -196,7 +197,7 @@ def facts_of(statement: Mapping[str, Any]) -> Facts:
             keys={(int(one["epoch"]), str(one["stage"])): one["key"] for one in inner["stages"]},
             draws={str(name): int(number) for name, number in inner["draws"].items()},
             given={
-                str(one["name"]): str(one["digest"]["genenvInput"])
+                MOVED.get(str(one["name"]), str(one["name"])): str(one["digest"]["genenvInput"])
                 for one in dependencies
                 if "genenvInput" in one.get("digest", {})
             },

@@ -24,7 +24,7 @@ class TaskSet(StrEnum):
     FIRST = "first"
     """pi_env writes them once; every epoch plays the set of epoch 1."""
     TEACHER = "teacher"
-    """A teacher's: windows of `data.offline_file`, or a set that a model writes once."""
+    """A teacher's: windows of `teacher.file`, or a set that a model writes once."""
 
 
 @dataclass(frozen=True, slots=True)

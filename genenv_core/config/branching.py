@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from genenv_core.config.arms import ARMS
-from genenv_core.config.load import NOT_IDENTITY, dump
+from genenv_core.config.load import dump, identity
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.record import Record
@@ -36,7 +37,7 @@ STARTED_WITH = (
 ADAPTERS = ("training.lora",)
 """What checkpoints are made of, once an epoch has trained them."""
 
-ONE_SET = ("arm", "teacher", "data.set_tasks", "data.offline_file", "generation")
+ONE_SET = ("arm", "teacher", "data.set_tasks", "generation")
 """What decides the one set of tasks that all epochs of an arm play."""
 
 NAME_KEPT = 80
@@ -90,8 +91,7 @@ def branch_name(config: RunConfig, point: BranchPoint) -> str:
     """Return the run id of a branch: the configured one, or its origin and a digest of the rest."""
     if config.run_id:
         return config.run_id
-    identity = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, "benchmark"})
-    mark = digest([str(point), identity])[:6]
+    mark = digest([str(point), identity(config, but=("benchmark",))])[:6]
     return f"{point.run_id[:NAME_KEPT]}-at{point.epoch}-{mark}"
 
 
@@ -112,7 +112,7 @@ def check_branch(
     if not point.epoch:
         return
     _same(given, ADAPTERS, before, now, "the checkpoints that are taken over have it", remedy)
-    sets = [ARMS[config.arm].one_set(config.teacher.given) for config in (before, now)]
+    sets = [ARMS[config.arm].one_set(writes(config.teacher)) for config in (before, now)]
     if all(sets):
         _same(given, ONE_SET, before, now, "the set of tasks is taken over", remedy)
     elif sets[1]:

@@ -15,8 +15,10 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from genenv_core.config.moved import as_named, check_moved
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
+from genenv_core.config.sections.unions.alternatives import TAG, fields_of, sections_of
 from genenv_core.config.several import one_or_the_other, with_one_section
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
@@ -165,10 +167,14 @@ def run_name(config: RunConfig, source: str) -> str:
         "refill": config.refill.groups > 0,
         "agent_update": config.agent_update.own,
     }
-    unused = {section for section, in_use in used.items() if not in_use}
-    identity = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *unused})
+    unused = [section for section, in_use in used.items() if not in_use]
     name = config.domain.name if config.benchmark.given else config.arm.value
-    return f"{stem(source)}-{name}-s{config.seed}-{digest(identity)[:6]}"
+    return f"{stem(source)}-{name}-s{config.seed}-{digest(identity(config, but=unused))[:6]}"
+
+
+def identity(config: RunConfig, but: Iterable[str] = ()) -> dict[str, Any]:
+    """Return what makes a run another one, without the sections `but`."""
+    return as_named(config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *but}))
 
 
 def stem(source: str) -> str:
@@ -233,6 +239,7 @@ def own_values(source: str) -> dict[str, Any]:
             f"{where}: holds a {type(values).__name__}, expected `field: value` lines"
         )
     try:
+        check_moved(cast(dict[str, Any], values))
         return with_one_section(cast(dict[str, Any], values))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
@@ -294,9 +301,12 @@ def changed(
     replaced as a whole; a dotted name reaches into it. Raises ConfigError for a field of a value.
     """
     merged = dict(values)
-    for name, value in (with_one_section(changes) if model is RunConfig else changes).items():
+    if model is RunConfig:
+        changes = with_one_section(changes)
+        check_moved(changes)
+    for name, value in changes.items():
         head, _, rest = str(name).partition(".")  # YAML also has keys that are numbers
-        inner = _section(model, head)
+        inner = next(iter(_sections(model, head)), None)
         more = {rest: value} if rest else value
         if rest or (inner and isinstance(more, Mapping)):
             below = merged.get(head, {})
@@ -307,22 +317,24 @@ def changed(
     return merged
 
 
-def _section(model: type[BaseModel] | None, name: str) -> type[BaseModel] | None:
-    """Return the model of a section; None for the name of a field or of nothing."""
+def _sections(model: type[BaseModel] | None, name: str) -> tuple[type[BaseModel], ...]:
+    """Return the models that a section may have; () for the name of a field or of nothing."""
     field = model.model_fields.get(name) if model else None
-    kind = field.annotation if field else None
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return sections_of(field.annotation) if field else ()
 
 
 def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
     """Return what is wrong with the values of a model, field by field, in one line."""
     lines: list[str] = []
     for item in error.errors()[:5]:
-        path = ".".join(str(part) for part in item["loc"]) or "configuration"
+        place = tuple(part for part in item["loc"] if not str(part).startswith(TAG))
+        path = ".".join(map(str, place)) or "configuration"
         if item["type"] == "extra_forbidden":
             lines.append(
-                f"{path} is no field{closest(path.split('.')[-1], _siblings(item['loc'], model))}"
+                f"{path} is no field{closest(path.split('.')[-1], _siblings(place, model))}"
             )
+        elif item["type"] == "missing" and (giver := _giver(item["loc"])):
+            lines.append(f"{giver} needs {path}: set it")
         elif item["type"] == "value_error":
             said, name = item["msg"].removeprefix("Value error, "), path.rpartition(".")[2]
             # What a field says of itself begins with its bare name.
@@ -337,13 +349,17 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
 
 
+def _giver(location: tuple[int | str, ...]) -> str:
+    """Return the field that makes its section need a field; '' where nothing does."""
+    *above, tag, _ = ("", *map(str, location))
+    return ".".join((*above[1:], tag.strip("<>"))) if tag.startswith(TAG) else ""
+
+
 def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
+    classes = (model,)
     for name in location[:-1]:
-        inner = _section(model, str(name))
-        if inner is None:
-            return []
-        model = inner
-    return [field.alias or name for name, field in model.model_fields.items()]
+        classes = tuple(kind for one in classes for kind in _sections(one, str(name)))
+    return [field.alias or name for name, field in fields_of(classes).items()]
 
 
 def closest(name: str, known: list[str]) -> str:

@@ -20,6 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
+from genenv_core.config.sections.unions.alternatives import fields_of, sections_of
 from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
 
 
@@ -123,23 +124,22 @@ class _Section(Request):
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
-def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
+def _form(known_fields: Mapping[str, FieldInfo], path: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return a section's fields as `create_model` takes them; each may be left out."""
     fields: dict[str, Any] = {}
-    for name, known in model.model_fields.items():
+    for name, known in known_fields.items():
         if not path and name in OWN:
             continue
         here = (*path, known.alias or name)
         if here in MEASURING:
             continue
-        inner = known.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        if classes := sections_of(known.annotation):
             section = create_model(
                 "".join(part.title().replace("_", "") for part in here) + "Settings",
                 __base__=_Section,
-                __doc__=(inner.__doc__ or "").strip().splitlines()[0],
+                __doc__=_first_line(known, classes),
                 __cls_kwargs__={"title": name.replace("_", " ").title()},
-                **_form(inner, here),
+                **_form(fields_of(classes), here),
             )
             fields[name] = (section, Field(default_factory=section, description=known.description))
             continue
@@ -160,6 +160,12 @@ def _form(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, Any]:
             ),
         )
     return fields
+
+
+def _first_line(field: FieldInfo, classes: tuple[type[BaseModel], ...]) -> str:
+    """Return what a section is, in a line; that of several classes is what its field says."""
+    whole = classes[0].__doc__ if len(classes) == 1 else field.description
+    return (whole or "").strip().splitlines()[0]
 
 
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
@@ -226,7 +232,7 @@ def _with_several(fields: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-_FIELDS = _with_several(_form(RunConfig))
+_FIELDS = _with_several(_form(RunConfig.model_fields))
 _Form: type[_Head] = create_model("_Form", __base__=_Head, **_FIELDS)
 
 

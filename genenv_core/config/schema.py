@@ -7,11 +7,12 @@ and the presets are YAML files.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self, cast
 
 from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
+from genenv_core.config.moved import with_moved
 from genenv_core.config.sections.benchmark import BenchmarkConfig, MeasureConfig
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
@@ -24,9 +25,16 @@ from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.rollout import RefillConfig, RolloutConfig, ToolsConfig, most_tasks
 from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.sections.section import Section
-from genenv_core.config.sections.teacher import TeacherConfig
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.sections.unions.teacher import (
+    TEACHERS,
+    EndpointTeacher,
+    FileTeacher,
+    NoTeacher,
+    TeacherConfig,
+    writes,
+)
 from genenv_core.config.sections.updates import (
     AgentUpdateConfig,
     GrpoConfig,
@@ -57,9 +65,9 @@ class RunConfig(Section):
     models: ModelsConfig = Field(default_factory=lambda: ModelsConfig())
     """The two policies."""
     data: DataConfig = Field(default_factory=lambda: DataConfig())
-    """Base, held-out and offline data."""
-    teacher: TeacherConfig = Field(default_factory=lambda: TeacherConfig())
-    """The model that writes the tasks of arm offline."""
+    """Base and held-out data."""
+    teacher: TeacherConfig = Field(default_factory=lambda: NoTeacher())
+    """Writer of the tasks of arm offline: `model` (a checkpoint), `url` (an endpoint) or `file`."""
     bootstrap: BootstrapConfig = Field(default_factory=lambda: BootstrapConfig())
     """Warm start of the tiny models."""
     warm_start: WarmStartConfig = Field(default_factory=lambda: WarmStartConfig())
@@ -106,6 +114,14 @@ class RunConfig(Section):
     """What the run may spend."""
     prices: PricesConfig = Field(default_factory=lambda: PricesConfig())
     """What machines and tokens cost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _recorded(cls, values: Any) -> Any:
+        """Read what an older genenv recorded."""
+        if not isinstance(values, dict):
+            return values
+        return with_moved(cast("dict[str, Any]", values))
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -156,43 +172,36 @@ class RunConfig(Section):
 
     def _tasks(self, spec: ArmSpec) -> None:
         """Refuse an arm without its tasks, and a teacher or a set that it would not use."""
-        file, taught = self.data.offline_file is not None, spec.tasks is TaskSet.TEACHER
-        if taught and not (file or self.teacher.given):
+        taught, given = spec.tasks is TaskSet.TEACHER, not isinstance(self.teacher, NoTeacher)
+        if taught and not given:
             raise ValueError(
-                f"arm {self.arm} has no teacher: set data.offline_file, teacher.model or "
-                "teacher.url"
+                f"arm {self.arm} has no teacher: set teacher.file, teacher.model or teacher.url"
             )
-        if file and self.teacher.given:
+        if given and not taught:
+            others = " or ".join(a for a, other in ARMS.items() if other.tasks is TaskSet.TEACHER)
             raise ValueError(
-                "data.offline_file and section teacher are two teachers: remove one of them"
+                f"teacher.{TEACHERS.given(self.teacher)} does nothing for arm {self.arm}: remove "
+                f"it or set arm to {others}"
             )
-        others = " or ".join(a for a, other in ARMS.items() if other.tasks is TaskSet.TEACHER)
-        for name, given in (
-            ("data.offline_file", file),
-            (f"teacher.{'model' if self.teacher.model else 'url'}", self.teacher.given),
-        ):
-            if given and not taught:
-                raise ValueError(
-                    f"{name} does nothing for arm {self.arm}: remove it or set arm to {others}"
-                )
-        if self.data.set_tasks and not spec.one_set(self.teacher.given):
-            why = "data.offline_file is a set of its own" if file else "it has no set of tasks"
+        if self.data.set_tasks and not spec.one_set(writes(self.teacher)):
+            file = isinstance(self.teacher, FileTeacher)
+            why = "teacher.file is a set of its own" if file else "it has no set of tasks"
             raise ValueError(
                 f"data.set_tasks does nothing for arm {self.arm}, because {why}: remove it, or use "
-                "arm static, or arm offline with a section teacher"
+                "arm static, or arm offline with teacher.model or teacher.url"
             )
         if self.data.set_tasks > self.generation.max_generations:
             raise ValueError(
                 f"generation.max_generations {self.generation.max_generations} cannot yield "
                 f"data.set_tasks {self.data.set_tasks}: raise the first or lower the second"
             )
-        if self.generation.structured and self.teacher.url:
+        endpoint = isinstance(self.teacher, EndpointTeacher)
+        if self.generation.structured and endpoint:
             raise ValueError(
                 "generation.structured does nothing for teacher.url, which is sent no grammar: set "
                 "it to false"
             )
-
-        if self.execution.teacher != EndpointAsking() and not self.teacher.url:
+        if self.execution.teacher != EndpointAsking() and not endpoint:
             raise ValueError(
                 "execution.teacher does nothing without teacher.url: set that or remove this"
             )

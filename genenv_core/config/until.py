@@ -11,6 +11,7 @@ import re
 from genenv_core.config.arms import ARMS
 from genenv_core.config.load import closest
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.stages import DRAWN, EPOCH_STAGES, STAGES, START_STAGES, WARM
 from genenv_core.errors import ConfigError
 from genenv_core.record import Record
@@ -34,7 +35,7 @@ class Until(Record):
 
 def set_of(config: RunConfig, epoch: int) -> int:
     """Return the epoch that an epoch's tasks are made for: 1 where one set serves all."""
-    return 1 if ARMS[config.arm].one_set(config.teacher.given) else epoch
+    return 1 if ARMS[config.arm].one_set(writes(config.teacher)) else epoch
 
 
 def start_stages(config: RunConfig) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelsConfig, chat_template_kwargs
+from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
@@ -83,7 +84,8 @@ def _asked_for(
 
 def offline_input(config: RunConfig) -> FileRef | None:
     """Return the file of an arm that reads its tasks from one, with its digest, else None."""
-    return None if config.data.offline_file is None else data_file(config.data.offline_file)
+    given = config.teacher
+    return data_file(given.file) if isinstance(given, FileTeacher) else None
 
 
 def teacher_input(config: RunConfig) -> TeacherRef | None:
@@ -92,14 +94,13 @@ def teacher_input(config: RunConfig) -> TeacherRef | None:
     Raises ModelError for a checkpoint that cannot serve.
     """
     given = config.teacher
-    if not given.given:
+    if isinstance(given, EndpointTeacher):
+        return TeacherRef(None, {}, given.url, given.model_name, given.request)
+    if not isinstance(given, ModelTeacher):
         return None
-    model = None
-    if given.model is not None:
-        model = _checkpoint(
-            Policy.ENV, "teacher.model", given.model, given.revision, given.chat_template_kwargs
-        )
-    return TeacherRef(model, given.chat_template_kwargs, given.url, given.model_name, given.request)
+    variables = given.chat_template_kwargs
+    model = _checkpoint(Policy.ENV, "teacher.model", given.model, given.revision, variables)
+    return TeacherRef(model, variables, None, None, {})
 
 
 def _model(

@@ -14,6 +14,7 @@ from datetime import datetime
 from statistics import median
 
 from genenv_core.config.load import dump
+from genenv_core.config.moved import as_now
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.errors import NotFound
@@ -123,7 +124,8 @@ def samples_of(
     found: list[PaceSample] = []
     read = 0
     for info in _newest(store, but):
-        like = {s for s in SHAPES if likeness(s, info.config) == wanted[s] is not None}
+        recorded = as_now(info.config)
+        like = {s for s in SHAPES if likeness(s, recorded) == wanted[s] is not None}
         if like and read < MOST:
             read += 1
             found += _samples(store, info.run_id, info.config, like, before)

@@ -94,7 +94,7 @@ SHAPES: dict[str, WorkShape] = {
     "generate_tasks": WorkShape(
         (
             *_BASE, *_ENV, "generation.tasks_per_context", "generation.candidates",
-            "generation.max_tokens", "teacher.model", "teacher.url", "data.offline_file",
+            "generation.max_tokens", "teacher",
         ),
         _written,
     ),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.limits import LimitsConfig
+from genenv_core.config.sections.unions.teacher import EndpointTeacher
 from genenv_core.config.stages import STAGES
 from genenv_core.record import Record
 from genenv_core.storage.records.runs import StageAttempt
@@ -72,7 +73,7 @@ def of_stage(stage: str, seconds: float, tokens: int, config: RunConfig) -> Spen
     prices = config.prices
     if STAGES[stage].trains:
         million = prices.million_trained
-    elif stage == "generate_tasks" and config.teacher.url:
+    elif stage == "generate_tasks" and isinstance(config.teacher, EndpointTeacher):
         million = prices.million_endpoint
     else:
         million = prices.million_sampled

@@ -119,16 +119,14 @@ def test_the_offline_arm_reads_its_tasks_from_a_file(
     programs = base["program"].to_list()
     path = tmp_path / "teacher.jsonl"
     path.write_text("".join(json.dumps({"program": p}) + "\n" for p in programs))
-    config = tiny(
-        tiny_root, "arm=offline", f"data.offline_file={path}", epochs=1, run_id="arm-offline"
-    )
+    config = tiny(tiny_root, "arm=offline", f"teacher.file={path}", epochs=1, run_id="arm-offline")
     run(config)
     taught = sql(config, "SELECT program, valid FROM tasks WHERE source = 'teacher'")
     assert taught["program"].to_list() == programs[:8]
     assert manifests(config)[(1, "rwr_update")].facts["action"] == "skipped"
     path.write_text(path.read_text() + '{"program": "what?"}\n')
     broken = tiny(
-        tiny_root, "arm=offline", f"data.offline_file={path}", epochs=1, run_id="offline-broken"
+        tiny_root, "arm=offline", f"teacher.file={path}", epochs=1, run_id="offline-broken"
     )
     with pytest.raises(DataError, match=rf"teacher.jsonl:{len(programs) + 1}: .*what"):
         run(broken)

@@ -68,7 +68,7 @@ def played(request: pytest.FixtureRequest, tiny_root: Path, offline_file: Path) 
     settings = [f"arm={request.param}"]
     epochs = None
     if request.param == "offline":
-        settings.append(f"data.offline_file={offline_file}")
+        settings.append(f"teacher.file={offline_file}")
         epochs = 1
     config = tiny(tiny_root, *settings, epochs=epochs, run_id=f"arm-{request.param}")
     if not has_played(config):

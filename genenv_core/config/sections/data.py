@@ -47,8 +47,6 @@ class DataConfig(Section):
     test_tasks: int = Field(default=720, ge=1, le=100_000)
     """Held-out tasks on which reports measure success. Nothing in the loop reads them; no update
     trains on them, and no generated task may equal one."""
-    offline_file: str | None = None
-    """Arm offline: a JSONL file of {"program": ...} lines, written by a stronger teacher."""
     set_tasks: int = Field(default=0, ge=0, le=1_000_000)
     """Tasks of the one set that arm static, or the model of section teacher, writes before epoch 1.
     Each epoch attempts the next generation.tasks of it, and none is chosen by prediction. 0: as

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from genenv_core.config.moved import as_now
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.branches import origin_of
@@ -110,7 +111,7 @@ def _differences(store: Store, one: _Keys, other: _Keys) -> Iterator[FirstDiffer
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name not in NO_SETTING}
+    return {name: value for name, value in as_now(config).items() if name not in NO_SETTING}
 
 
 def _places(run: RunLog) -> Iterator[tuple[tuple[int, str], str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genenv_core.config.load import FREE_SECTIONS
+from genenv_core.config.moved import as_now
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.branches import note_branch, read_branch
@@ -264,4 +265,4 @@ class _Copy:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in config.items() if name not in NOT_COMPARED}
+    return {name: value for name, value in as_now(config).items() if name not in NOT_COMPARED}

@@ -115,7 +115,7 @@ def test_at_its_start_a_run_has_neither_trained_weights_nor_a_set() -> None:
 
 @mutation(
     "a branch has the name of a run with the same settings", BRANCHING,
-    "digest([str(point), identity])", "digest([identity])",
+    "digest([str(point), identity(", "digest([identity(",
 )  # fmt: skip
 def test_a_branch_has_a_name_of_its_own() -> None:
     name = branch_name(tiny(), POINT)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from genenv_core.config.load import NOT_IDENTITY, resolve, run_name
+from genenv_core.config.moved import ONE_CLASS
 from genenv_core.errors import ConfigError
 from genenv_core.storage.canonical import digest
 from tests.mutations import mutation
@@ -57,7 +58,7 @@ def tiny(*overrides: str, **fields: Any) -> Any:
     [
         ((*THREE, "arm=base"), ["refill.groups 5 does nothing for arm base"]),
         (
-            (*THREE, "arm=offline", "data.offline_file=x"),
+            (*THREE, "arm=offline", "teacher.file=x"),
             ["refill.groups 5 has no reserve with a teacher's tasks", "remove refill.groups"],
         ),
         (
@@ -110,6 +111,7 @@ def test_a_run_without_newer_sections_keeps_its_name() -> None:
     config = tiny()
     newer = {"benchmark", "refill", "agent_update"}
     before = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *newer})
+    before["data"]["offline_file"], before["teacher"] = None, ONE_CLASS
     assert run_name(config, "tiny") == f"tiny-genenv-s0-{digest(before)[:6]}"
     names = {run_name(tiny(*THREE, f"refill.groups={groups}"), "tiny") for groups in (3, 4)}
     assert len(names) == 2

@@ -30,6 +30,7 @@ from genenv_core.config.request import (
 from genenv_core.config.requests_beside import EpochRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.limits import LimitsConfig
+from genenv_core.config.sections.unions.alternatives import sections_of
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.labels import Labels, read_labels
@@ -44,10 +45,10 @@ MINE = BranchPoint(run_id="mine", epoch=1)
 def leaves(model: type[BaseModel], path: tuple[str, ...] = ()) -> set[str]:
     found: set[str] = set()
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        classes = sections_of(field.annotation)
+        for inner in classes:
             found |= leaves(inner, (*path, name))
-        else:
+        if not classes:
             found.add(".".join((*path, name)))
     return found
 

@@ -31,7 +31,8 @@ from genenv_core.config.sections.compute import VllmServing
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.config.sections.teacher import TeacherConfig
+from genenv_core.config.sections.unions.alternatives import sections_of
+from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
 from genenv_core.config.stages import STAGES as LISTED
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import StageError
@@ -57,6 +58,13 @@ EXAMPLE = f"{Path(__file__).parents[3]}/docs/examples/reinforce.py:Reinforce"
 
 READ = ("temperature", "items", "categories", "draw", "precision", "attempt_seconds")
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
+
+TEACHERS: dict[str, BaseModel] = {
+    "model": ModelTeacher(model="./big"),
+    "url": EndpointTeacher(url="http://host:8000/v1", model_name="big"),
+    "file": FileTeacher(file="tasks.jsonl"),
+}
+"""A teacher of each kind."""
 
 NEVER = {"run_id", "root"}
 ALWAYS = {"seed"}
@@ -100,10 +108,10 @@ def fields(
     model: type[BaseModel] = RunConfig, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     for name, field in model.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from fields(annotation, (*path, name))
-        else:
+        classes = sections_of(field.annotation)
+        for kind in classes:
+            yield from fields(kind, (*path, name))
+        if not classes:
             yield (*path, name), field
 
 
@@ -171,6 +179,10 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
 def replaced(value: BaseModel, path: tuple[str, ...], new: Any) -> Any:
     # Without cross-field rules: one field at a time is the question here.
     name, *rest = path
+    if name == "teacher" and isinstance(value, RunConfig):  # it has none: take one with the field
+        (field,) = rest
+        one = next(one for one in TEACHERS.values() if field in type(one).model_fields)
+        return value.model_copy(update={name: one.model_copy(update={field: new})})
     inner = replaced(getattr(value, name), tuple(rest), new) if rest else new
     return value.model_copy(update={name: inner})
 
@@ -183,7 +195,7 @@ def variants() -> dict[str, RunConfig]:
         name = ".".join(path)
         old: Any = CONFIG
         for part in path:
-            old = getattr(old, part)
+            old = getattr(old, part, None)  # of a section that the configuration does not have
         kind = field.annotation
         for rule in field.metadata:
             kind = Annotated[kind, rule]
@@ -271,7 +283,6 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "arm",
         *(f"benchmark.{name}" for name in BenchmarkConfig.model_fields if name not in READ),
         "data.base_file",
-        "data.offline_file",
         "data.set_tasks",
         *(f"limits.{name}" for name in LimitsConfig.model_fields),
         *(f"measure.{name}" for name in MeasureConfig.model_fields),
@@ -299,7 +310,7 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "roots.read",
         "run_id",
         "seed",
-        *(f"teacher.{name}" for name in TeacherConfig.model_fields),
+        *(f"teacher.{name}" for one in TEACHERS.values() for name in type(one).model_fields),
         "tracking.enabled",
         "tracking.experiment",
         "tracking.upload",

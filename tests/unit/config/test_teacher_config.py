@@ -12,17 +12,20 @@ import pytest
 from genenv_core.config.comparison import Comparison, planned_runs
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.teacher import ModelTeacher
 from genenv_core.config.until import set_of
 from genenv_core.epoch.attempting.windows import Window, window_of
 from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 
+ALTERNATIVES = "genenv_core/config/sections/unions/alternatives.py"
 WINDOWS = "genenv_core/epoch/attempting/windows.py"
 
 OFFLINE = "arm=offline"
 URL = "teacher.url=http://host:8000/v1"
 NAMED = "teacher.model_name=big"
 MODEL = "teacher.model=./big"
+FILE = "teacher.file=x"
 COMMIT = "teacher.revision=" + "a" * 40
 
 
@@ -30,16 +33,31 @@ def tiny(*overrides: str) -> RunConfig:
     return resolve("tiny", overrides=overrides)
 
 
+@mutation(
+    "a second teacher is dropped in silence", ALTERNATIVES,
+    "if len(chosen) > 1:", "if False:",
+)  # fmt: skip
+@mutation(
+    "a field of another teacher is dropped in silence", ALTERNATIVES,
+    'instead = f" in place of {self.name}.{chosen[0]}" if chosen else ""', "continue",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("overrides", "texts"),
     [
-        ([OFFLINE], ["has no teacher", "data.offline_file, teacher.model or teacher.url"]),
-        ([OFFLINE, MODEL, "data.offline_file=x"], ["two teachers", "remove one"]),
-        ([OFFLINE, MODEL, URL, NAMED], ["teacher.model and teacher.url", "remove one"]),
-        ([OFFLINE, URL], ["teacher.url http://host:8000/v1", "set teacher.model_name"]),
-        ([OFFLINE, NAMED], ["teacher.model_name does nothing", "teacher.url"]),
-        ([OFFLINE, MODEL, "teacher.request={top_k: 1}"], ["teacher.request does nothing"]),
-        ([OFFLINE, URL, NAMED, COMMIT], ["teacher.revision does nothing", "teacher.model"]),
+        ([OFFLINE], ["has no teacher: set teacher.file, teacher.model or teacher.url"]),
+        ([OFFLINE, MODEL, FILE], ["model and teacher.file are two teachers", "keep one"]),
+        ([OFFLINE, MODEL, URL, NAMED], ["teacher.model and teacher.url are two", "keep one"]),
+        ([OFFLINE, MODEL, URL, FILE], ["teacher.model, teacher.url and teacher.file are three"]),
+        ([OFFLINE, URL], ["teacher.url needs teacher.model_name: set it"]),
+        ([OFFLINE, NAMED], ["teacher.model_name does nothing without teacher.url: remove it"]),
+        (
+            [OFFLINE, MODEL, "teacher.request={top_k: 1}"],
+            ["teacher.request does nothing", "set teacher.url in place of teacher.model"],
+        ),
+        (
+            [OFFLINE, URL, NAMED, COMMIT],
+            ["teacher.revision does nothing without teacher.model: remove it"],
+        ),
         ([OFFLINE, MODEL, COMMIT], ["teacher.revision does nothing for './big'"]),
         ([OFFLINE, "teacher.model=org/big"], ["'org/big' is a hub id", "set teacher.revision"]),
         ([OFFLINE, "teacher.model=bootstrap"], ["names no checkpoint", "arm static"]),
@@ -48,12 +66,18 @@ def tiny(*overrides: str) -> RunConfig:
             ["teacher.chat_template_kwargs 'tools'", "set by genenv itself"],
         ),
         ([OFFLINE, URL, NAMED, "teacher.request={stream: true}"], ["'stream' is set by genenv"]),
+        (
+            [OFFLINE, MODEL, "teacher.modle=1"],
+            ["teacher.modle is no field (did you mean 'model'?)"],
+        ),
+        ([OFFLINE, "teacher=3"], ["teacher should be a section with model or url or file, got 3"]),
+        ([FILE], ["teacher.file does nothing for arm genenv", "set arm to offline"]),
         ([MODEL], ["teacher.model does nothing for arm genenv", "set arm to offline"]),
         ([URL, NAMED], ["teacher.url does nothing for arm genenv", "set arm to offline"]),
         (["data.set_tasks=4"], ["data.set_tasks does nothing for arm genenv", "arm static"]),
         (
-            [OFFLINE, "data.offline_file=x", "data.set_tasks=4"],
-            ["data.set_tasks does nothing", "data.offline_file is a set of its own"],
+            [OFFLINE, FILE, "data.set_tasks=4"],
+            ["data.set_tasks does nothing", "teacher.file is a set of its own"],
         ),
         (
             ["arm=static", "data.set_tasks=25"],
@@ -74,6 +98,12 @@ def test_what_cannot_be_is_refused_with_the_remedy(overrides: list[str], texts: 
         tiny(*overrides)
     for text in texts:
         assert text in str(caught.value)
+
+
+def test_null_takes_a_teacher_back_and_another_one_can_follow() -> None:
+    config = tiny(OFFLINE, URL, NAMED, "teacher.url=null", "teacher.model_name=null", MODEL)
+    assert config.teacher == ModelTeacher(model="./big")
+    assert tiny(MODEL, "teacher.model=null") == tiny()
 
 
 @mutation(
@@ -108,7 +138,7 @@ def test_one_set_is_made_for_epoch_1_and_windows_follow_each_other() -> None:
         assert [set_of(config, epoch) for epoch in (1, 2, 3)] == [1, 1, 1]
         assert [window_of(config, epoch) for epoch in (1, 2)] == [Window(0, 8), Window(8, 8)]
     assert window_of(tiny("arm=static"), 2) is None and set_of(tiny("arm=static"), 2) == 1
-    assert set_of(tiny(OFFLINE, "data.offline_file=x"), 2) == 2 and set_of(tiny(), 2) == 2
+    assert set_of(tiny(OFFLINE, FILE), 2) == 2 and set_of(tiny(), 2) == 2
 
 
 @mutation(

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import PlacementConfig
+from genenv_core.config.sections.unions.alternatives import sections_of
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.ids import scope_of, seed_from, stage_seed
 from genenv_core.storage.records import code
@@ -268,7 +269,6 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
         "LimitsConfig.given",
         "PricesConfig.given",
         "RunConfig.warm_started",
-        "TeacherConfig.given",
         "TrainingConfig.on_gpus",
         "TrainingConfig.one_process_on_cpus",
         "TrainingConfig.own_processes",
@@ -279,8 +279,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
 
 
 def sections(model: type[BaseModel]) -> list[type[BaseModel]]:
-    inner = [field.annotation for field in model.model_fields.values()]
-    kinds = [kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    kinds = [kind for one in model.model_fields.values() for kind in sections_of(one.annotation)]
     return [model, *(section for kind in kinds for section in sections(kind))]
 
 

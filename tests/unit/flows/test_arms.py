@@ -47,7 +47,7 @@ def config(arm: Arm, folder: Path) -> RunConfig:
     overrides: list[str] = []
     if ARMS[arm].tasks is TaskSet.TEACHER:
         (folder / "tasks.jsonl").write_text('{"program": "+ 8 bolts 7"}\n')
-        overrides = [f"data.offline_file={folder}/tasks.jsonl"]
+        overrides = [f"teacher.file={folder}/tasks.jsonl"]
     return resolve("tiny", overrides=overrides, fields=fields)
 
 
@@ -283,10 +283,8 @@ def test_an_agent_that_no_update_changed_is_given_its_last_evaluation(
 @pytest.mark.parametrize("arm", Arm)
 def test_a_file_of_tasks_belongs_to_the_arms_that_read_one(arm: Arm) -> None:
     reads = ARMS[arm].tasks is TaskSet.TEACHER
-    overrides = [] if reads else ["data.offline_file=x.jsonl"]
-    words = (
-        "has no teacher: set data.offline_file, teacher.model" if reads else "or set arm to offline"
-    )
+    overrides = [] if reads else ["teacher.file=x.jsonl"]
+    words = "has no teacher: set teacher.file, teacher.model" if reads else "or set arm to offline"
     with pytest.raises(ConfigError, match=words):
         resolve("tiny", overrides=overrides, fields={"arm": arm.value})
 

@@ -39,7 +39,7 @@ KINDS = {
 OPTIONS = {
     "base": ["run", "tiny", "--root", "new", "--set", "data.base_file={}"],
     "offline": ["plan", "tiny", "--root", "new", "--set", "arm=offline", "--set",
-                "data.offline_file={}"],
+                "teacher.file={}"],
     "config": ["run", "{}", "--root", "new"],
     "validate": ["config", "validate", "{}"],
     "import": ["import", "{}", "-o", "out.jsonl"],

@@ -15,6 +15,7 @@ import pytest
 
 from flows.cli.runs.predicted import Predicted, prediction_errors
 from genenv_core.config.load import dump, resolve
+from genenv_core.config.moved import ONE_CLASS
 from genenv_core.config.schema import RunConfig
 from genenv_core.spending.predicting import Prediction, Predictor, first_reached, samples_of
 from genenv_core.spending.shapes import SHAPES, likeness, units
@@ -128,7 +129,7 @@ def test_the_nearest_epoch_tells(tmp_path: Path) -> None:
 
 @mutation(
     "a stage of another shape predicts", PREDICTING,
-    "if likeness(s, info.config) == wanted[s] is not None}", "if wanted[s] is not None}",
+    "if likeness(s, recorded) == wanted[s] is not None}", "if wanted[s] is not None}",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("override", "stage"),
@@ -146,6 +147,18 @@ def test_another_shape_tells_nothing(tmp_path: Path, override: str, stage: str) 
     note(tmp_path, "past", stage, 10.0)
     assert predicted(tmp_path, resolve("tiny"), stage, 1) is not None
     assert predicted(tmp_path, resolve("tiny", overrides=[override]), stage, 1) is None
+
+
+@mutation(
+    "what was measured before fields moved predicts nothing", PREDICTING,
+    "recorded = as_now(info.config)", "recorded = info.config",
+)  # fmt: skip
+def test_a_run_from_before_fields_moved_predicts(tmp_path: Path) -> None:
+    values = dump(configured(tmp_path, "past"))
+    older = {"data": {**values["data"], "offline_file": None}, "teacher": {**ONE_CLASS}}
+    RunLog(LocalStore(tmp_path), "past").open({**values, **older}, BEGAN)
+    note(tmp_path, "past", "generate_tasks", 10.0)
+    assert predicted(tmp_path, resolve("tiny"), "generate_tasks", 1) is not None
 
 
 @mutation(

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from genenv_core.config.moved import ONE_CLASS
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import ArtifactWriter
 from genenv_core.storage.records.differing import GONE, differing
@@ -52,6 +53,23 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
     found = differing(store, "a", "b")
     assert (found.first, found.same, found.compared, found.only) == (None, 3, 3, (0, 0))
     assert not (found.configuration or found.data or found.code or found.versions)
+
+
+OLDER = {"data": {"offline_file": "t.jsonl"}, "teacher": {**ONE_CLASS}}
+NEWER = {"data": {}, "teacher": {"file": "t.jsonl"}}
+
+
+@mutation(
+    "a moved field is a difference of two runs", "genenv_core/storage/records/differing.py",
+    "in as_now(config).items()", "in config.items()",
+)  # fmt: skip
+def test_a_field_that_moved_between_two_runs_is_no_difference(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for run, sections in (("a", OLDER), ("b", NEWER)):
+        play(store, run, {})
+        log = RunLog(store, run)
+        log.open({**log.info().config, **sections}, START)
+    assert differing(store, "a", "b").configuration == ()
 
 
 @mutation(

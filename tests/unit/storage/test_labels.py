@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app
 from flows.cli.runs.listing import Filter
+from genenv_core.config.moved import ONE_CLASS
 from genenv_core.errors import ConfigError, IntegrityError
 from genenv_core.storage import paths
 from genenv_core.storage.records.labels import Labels, change_labels, change_of, read_labels
@@ -29,7 +30,7 @@ from genenv_core.storage.upkeep.copying import copy_run
 from genenv_core.storage.upkeep.gc import collect
 from genenv_core.storage.upkeep.verify import LABELS, verify
 from tests.mutations import mutation
-from tests.unit.builders_root import small_root
+from tests.unit.builders_root import START, small_root
 from tests.unit.builders_runs import age, without_fsync, write_run
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -176,3 +177,18 @@ def test_a_pinned_run_keeps_its_weights_and_cannot_be_dropped(tmp_path: Path) ->
     gone = collect(store, CollectionRule(keep=1), NOW, dry_run=False)
     assert gone.kinds["weights"].count > 0
     assert "genenv gc --restore run-a" in genenv("tag", "run-a", "--pin", root=tmp_path)
+
+
+@mutation(
+    "a copy whose fields moved is another run", "genenv_core/storage/upkeep/copying.py",
+    "in as_now(config).items()", "in config.items()",
+)  # fmt: skip
+@pytest.mark.slow
+def test_a_run_that_a_newer_genenv_continued_goes_over_its_older_copy(tmp_path: Path) -> None:
+    store, target = small_root(tmp_path / "here"), LocalStore(tmp_path / "there")
+    log, config = RunLog(store, "run-a"), RunLog(store, "run-a").info().config
+    log.open({**config, "data": {"offline_file": None}, "teacher": {**ONE_CLASS}}, START)
+    copy_run(store, target, "run-a")
+    log.open({**config, "data": {}, "teacher": {}}, START)
+    copy_run(store, target, "run-a")
+    assert RunLog(target, "run-a").info().config["teacher"] == {}

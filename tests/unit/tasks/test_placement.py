@@ -87,7 +87,7 @@ def test_a_file_is_given_under_its_full_path(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.jsonl").write_text("{}")
     fields = {"arm": "offline", "root": str(tmp_path)}
-    config = resolve("tiny", overrides=["data.offline_file=tasks.jsonl"], fields=fields)
+    config = resolve("tiny", overrides=["teacher.file=tasks.jsonl"], fields=fields)
     given = offline_input(config)
     assert given and given.path == str(tmp_path / "tasks.jsonl")
 

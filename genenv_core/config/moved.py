@@ -1,0 +1,83 @@
+"""Fields that moved: `RunConfig` reads what older runs recorded, people get the new name.
+
+A record of an older genenv names every field. genenv refuses an old name that a person writes, in a
+file or after --set, with the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from genenv_core.config.sections.unions.teacher import TeacherConfig
+from genenv_core.errors import ConfigError
+
+MOVED = {"data.offline_file": "teacher.file"}
+"""Old field -> new field."""
+
+ONE_CLASS = {
+    "model": None,
+    "revision": None,
+    "chat_template_kwargs": dict[str, Any](),
+    "url": None,
+    "model_name": None,
+    "request": dict[str, Any](),
+}
+"""Section teacher while one class had the fields of all teachers but the file."""
+
+
+def check_moved(values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for an old field with a value, nested or dotted."""
+    for old, new in MOVED.items():
+        section, _, name = old.partition(".")
+        value = values.get(old, _section(values, section).get(name))
+        if value is not None:
+            raise ConfigError(f"{old} is now {new}: write {new}={value} in place of it")
+
+
+def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded configuration under the names of today, to compare it with others.
+
+    One that this genenv cannot read stays as it is.
+    """
+    moved = with_moved(values)
+    try:
+        teacher = _TEACHER.dump_python(_TEACHER.validate_python(moved.get("teacher", {})))
+    except ValidationError:
+        return dict(values)
+    return {**moved, "teacher": teacher} if "teacher" in moved else moved
+
+
+def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values in which new fields stand for old ones; an old null goes."""
+    found = dict(values)
+    for old, new in MOVED.items():
+        section, _, name = old.partition(".")
+        if name not in _section(found, section):
+            continue
+        kept = dict(_section(found, section))
+        value = kept.pop(name)
+        found[section] = kept
+        if value is not None:
+            section, _, name = new.partition(".")
+            own = _section(found, section)
+            if own.get(name) is None:  # a change on top of a record says the new name
+                found[section] = {**own, name: value}
+    return found
+
+
+def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what makes a run's name as it was before fields moved, so that runs keep theirs."""
+    teacher = dict(identity["teacher"])
+    data = {**identity["data"], "offline_file": teacher.pop("file", None)}
+    return {**identity, "data": data, "teacher": {**ONE_CLASS, **teacher}}
+
+
+_TEACHER: TypeAdapter[Any] = TypeAdapter(TeacherConfig)
+
+
+def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = values.get(name)
+    return cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}

@@ -1,0 +1,109 @@
+"""A section that is one of several, told apart by the field that is given.
+
+A teacher has `model`, `url` or `file`, and each brings fields of its own. A section is then a union
+of the classes that have only what they use, and people write it without naming the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel, Tag
+from pydantic.fields import FieldInfo
+
+TAG = "<"
+"""Begins the tag of each class. Pydantic puts tags into the places of errors, and nobody wrote
+them."""
+
+NOTHING = Tag("<nothing>")
+"""The tag of the class that stands for a section that is left out."""
+
+
+def by(field: str) -> Tag:
+    """Return the tag of the class that a field gives."""
+    return Tag(f"{TAG}{field}>")
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """The classes of the section `name` by the field that gives each; `noun` is what two are."""
+
+    name: str
+    noun: str
+    classes: Mapping[str, type[BaseModel]]
+
+    def tag(self, value: Any) -> str:
+        """Return the tag of the class that a section, or the values of one, belongs to."""
+        name = self.given(value)
+        return by(name).tag if name else NOTHING.tag
+
+    def given(self, value: Any) -> str:
+        """Return the field that gives a section, or the values of one, its class; none: ''."""
+        if isinstance(value, BaseModel):
+            return next((name for name, one in self.classes.items() if isinstance(value, one)), "")
+        return next((name for name in self.classes if name in value), "")
+
+    def checked(self, value: Any) -> Any:
+        """Return the values of a section without those that say nothing.
+
+        null says nothing, and so does the default of a field that another class has: `genenv
+        config show` wrote both while all classes were one. Raises ValueError where the fields are
+        of two classes, or of one that nothing gives.
+        """
+        if isinstance(value, BaseModel):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"{self.name} should be a section with {' or '.join(self.classes)}, got {value!r}"
+            )
+        values = cast("Mapping[str, Any]", value)
+        given = {name: one for name, one in values.items() if one is not None}
+        chosen = [name for name in self.classes if name in given]
+        if len(chosen) > 1:
+            names = [f"{self.name}.{name}" for name in chosen]
+            raise ValueError(
+                f"{', '.join(names[:-1])} and {names[-1]} are "
+                f"{('two', 'three')[len(chosen) - 2]} {self.noun}: keep one of them"
+            )
+        own = self.classes[chosen[0]].model_fields if chosen else {}
+        for name in [name for name in given if name not in own]:
+            field, wants = self._field(name)
+            if field is None:  # no class has it: pydantic says so
+                continue
+            if given.pop(name) == field.get_default(call_default_factory=True):
+                continue
+            instead = f" in place of {self.name}.{chosen[0]}" if chosen else ""
+            raise ValueError(
+                f"{self.name}.{name} does nothing without {self.name}.{wants}: remove it, or set "
+                f"{self.name}.{wants}{instead}"
+            )
+        return given
+
+    def _field(self, name: str) -> tuple[FieldInfo | None, str]:
+        """Return a field of any class, and the field that gives its class."""
+        for wants, kind in self.classes.items():
+            if name in kind.model_fields:
+                return kind.model_fields[name], wants
+        return None, ""
+
+
+def sections_of(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """Return the classes that the section of a field may have; none for a field that is a value."""
+    return tuple(_classes(annotation))
+
+
+def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        return
+    members = [get_args(member) for member in get_args(annotation)]
+    if members and all(len(one) == 2 and isinstance(one[1], Tag) for one in members):
+        for kind, _ in members:
+            yield kind
+
+
+def fields_of(classes: tuple[type[BaseModel], ...]) -> dict[str, FieldInfo]:
+    """Return the fields of a section, whichever class it has."""
+    return {name: field for kind in classes for name, field in kind.model_fields.items()}

@@ -1,0 +1,91 @@
+"""What writes the tasks of the arm offline: a checkpoint, a chat endpoint, or a file's author."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Discriminator, Field, model_validator
+
+from genenv_core.config.sections.endpoint import check_endpoint
+from genenv_core.config.sections.models import is_hub_id, template_variables
+from genenv_core.config.sections.section import Section
+from genenv_core.config.sections.unions.alternatives import NOTHING, Alternatives, by
+
+
+class NoTeacher(Section):
+    """No teacher: all arms but offline."""
+
+
+class ModelTeacher(Section):
+    """A checkpoint that genenv samples."""
+
+    model: str = Field(min_length=1)
+    """A Hugging Face checkpoint directory or a hub id; sampled by compute.engine."""
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    """Commit of the hub repository of `model`; a hub id without it is refused."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """Variables for the chat template of `model`, such as {enable_thinking: false} for Qwen3."""
+
+    @model_validator(mode="after")
+    def _checkpoint(self) -> Self:
+        template_variables("teacher.chat_template_kwargs", self.chat_template_kwargs)
+        hub = is_hub_id(self.model)
+        if hub and self.revision is None:
+            raise ValueError(
+                f"teacher.model {self.model!r} is a hub id and needs its commit: set "
+                "teacher.revision (a directory is written with a leading ./ or /)"
+            )
+        if self.revision is not None and not hub:
+            raise ValueError(
+                f"teacher.revision does nothing for {self.model!r}, which is no hub id: remove it"
+            )
+        if self.model == "bootstrap":
+            raise ValueError(
+                "teacher.model 'bootstrap' names no checkpoint: bootstrap's own pi_env writes the "
+                "tasks of arm static; name a directory or a hub id"
+            )
+        return self
+
+
+class EndpointTeacher(Section):
+    """A model behind a chat endpoint; execution.teacher says how genenv asks it."""
+
+    url: str = Field(min_length=1)
+    """An OpenAI-compatible endpoint, such as http://host:8000/v1; /chat/completions is added."""
+    model_name: str = Field(min_length=1)
+    """Name of the model at `url`."""
+    request: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """More fields of each request to `url`; null leaves one of genenv's out. An endpoint that knows
+    no max_tokens takes {max_tokens: null, max_completion_tokens: 512}."""
+
+    @model_validator(mode="after")
+    def _endpoint(self) -> Self:
+        check_endpoint("teacher", self.url, self.model_name, self.request)
+        return self
+
+
+class FileTeacher(Section):
+    """A file of tasks."""
+
+    file: str
+    """A JSONL file of {"program": ...} lines, written by a stronger teacher."""
+
+
+TEACHERS = Alternatives(
+    "teacher", "teachers", {"model": ModelTeacher, "url": EndpointTeacher, "file": FileTeacher}
+)
+
+TeacherConfig = Annotated[
+    Annotated[NoTeacher, NOTHING]
+    | Annotated[ModelTeacher, by("model")]
+    | Annotated[EndpointTeacher, by("url")]
+    | Annotated[FileTeacher, by("file")],
+    Discriminator(TEACHERS.tag),
+    BeforeValidator(TEACHERS.checked),
+]
+"""The teacher of a run: the field that is given says which one it is."""
+
+
+def writes(teacher: TeacherConfig) -> bool:
+    """Return whether a teacher is a model that writes a set of tasks, not a file that has some."""
+    return isinstance(teacher, ModelTeacher | EndpointTeacher)
