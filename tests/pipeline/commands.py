@@ -43,7 +43,8 @@ def genenv(
 def said(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run the command in this process, where what it says counts: its imports are done here.
 
-    `variables` are in its environment.
+    `variables` are in its environment. A root that it writes to is an absolute path: a process
+    keeps the stores that it opened by the text of their roots.
     """
     out, err = io.StringIO(), io.StringIO()
     with (
