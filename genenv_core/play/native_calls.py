@@ -199,6 +199,12 @@ def rewritten(text: str, template: Template, tools: Sequence[JsonObject] = ()) -
 
 
 def _known_to_trl(chat: str) -> Template | None:
+    """Return how TRL reads a template's calls, None where it knows none.
+
+    It knows no template without tools, and takes .3 CPU-seconds to import.
+    """
+    if "tool" not in chat:
+        return None
     from trl.chat_template_utils import add_response_schema
 
     add: Any = add_response_schema

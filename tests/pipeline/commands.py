@@ -40,15 +40,19 @@ def genenv(
     )
 
 
-def said(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in this process, where what it says counts: its imports are done here."""
+def said(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, where what it says counts: its imports are done here.
+
+    `variables` are in its environment. A root that it writes to is an absolute path: a process
+    keeps the stores that it opened by the text of their roots.
+    """
     out, err = io.StringIO(), io.StringIO()
     with (
         _logging_as_it_was(),
         chdir(cwd),
         redirect_stdout(out),
         redirect_stderr(err),
-        patch.dict(os.environ, environment(), clear=True),
+        patch.dict(os.environ, environment(**variables), clear=True),
         patch.object(sys, "argv", ["genenv", *arguments]),
         patch.object(os, "_exit", sys.exit),  # the process ends so where threads are left
         pytest.raises(SystemExit) as ended,

@@ -45,7 +45,7 @@ from genenv_core.storage.upkeep.verify import verify
 from genenv_core.types import JsonObject
 from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, states, tiny
-from tests.pipeline.commands import REPOSITORY, environment, genenv, refused
+from tests.pipeline.commands import REPOSITORY, environment, refused
 from tests.pipeline.commands import said as told
 from tests.unit.benchmarks import plugin
 from tests.unit.benchmarks.test_plugin import POINTS as PLUGGED
@@ -341,7 +341,7 @@ def test_a_measurement_ends_at_its_precision_and_goes_on_within_a_round(
 def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
     server: Server, data: Path, tmp_path: Path
 ) -> None:
-    stuck = threading.Event()
+    stuck, root = threading.Event(), str(tmp_path / "r")
 
     def slowly(body: JsonObject) -> web.Response:
         if len(server.bodies) > 3:
@@ -352,7 +352,7 @@ def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
     server.always = slowly
     command = [
         "eval", "bamboogle", "--data", str(data), "--model", server.url, "--model-name", "big",
-        "--root", "r", "--json", "--items", "out.jsonl",
+        "--root", root, "--json", "--items", "out.jsonl",
         "--set", "execution.benchmark={retries: 50, backoff_seconds: 1, concurrency: 1}",
     ]  # fmt: skip
     child = subprocess.Popen(
@@ -371,7 +371,7 @@ def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
         child.wait()
     assert not (tmp_path / "out.jsonl").exists()
     server.always, server.bodies = right, []
-    done = genenv(*command, cwd=tmp_path)
+    done = told(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     asked = [body["messages"][-1]["content"] for body in server.bodies]
     assert len(asked) == 3
@@ -392,16 +392,16 @@ def test_a_killed_measurement_goes_on_at_the_item_that_was_cut_off(
         for place, answer in enumerate([*ANSWERS[:5], "no idea"])
     ]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, given)) + "\n")
-    scored = genenv(
+    scored = told(
         "eval", "bamboogle", "--data", str(data), "--predictions", "p.jsonl", "--json", cwd=tmp_path
     )
     other = json.loads(scored.stdout)
     assert other["data"]["digest"] == result["data"]["digest"]
     assert other["results"][0]["metrics"] == one["metrics"]
-    shown = genenv("resume", result["run_id"], "--root", "r", cwd=tmp_path)
+    shown = told("resume", result["run_id"], "--root", root, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "reused: everything was there" in shown.stdout and "83.3" in shown.stdout
-    with open_tables(open_store(str(tmp_path / "r"))) as connection:
+    with open_tables(open_store(root)) as connection:
         table = written(read_measured(connection))
     assert f"| big at {server.url} |" in table and "83.3 [" in table
     assert "| GenEnv 7B | 79.1 | 54.5 | 41.8 | 76.0 | 16.6 | 53.6 |" in table

@@ -34,6 +34,7 @@ from schemas.enums import StageState
 if TYPE_CHECKING:
     from flows.cli.runs.live import RunView
     from flows.preparing import Prepared
+    from genenv_core.config.until import Until
     from genenv_core.storage.store.protocol import Store
 
 Epochs = Annotated[int | None, typer.Option(help="Number of epochs; more continue the same run.")]
@@ -169,7 +170,7 @@ def carry_out(
         for line in _remarks(prepared):
             view.warn(line)
         # The heavy imports, the workers' too, overlap with the server's start.
-        _start_workers(config, prepared.store)
+        _start_workers(config, prepared.store, prepared.options.until)
         from flows.coevolution import play_as_flow
         from flows.running.work import do_work
 
@@ -244,14 +245,19 @@ def _remarks(prepared: Prepared) -> list[str]:
     return [*meant_for_tiny(config), *([lack] if lack else [])]
 
 
-def _start_workers(config: RunConfig, store: Store) -> None:
-    """Start the training workers, unless the run is finished or its updates are elsewhere."""
+def _start_workers(config: RunConfig, store: Store, until: Until | None) -> None:
+    """Start the training workers where this command plans an update that it computes itself.
+
+    Else none is started before something asks for it, as a warm start does.
+    """
+    from genenv_core.config.arms import ARMS
     from genenv_core.storage.records.runs import RunLog
     from tasks.policies.trainer import trainer
 
-    finished = RunLog(store, str(config.run_id)).keys(config.epochs)
+    finished = LAST in RunLog(store, str(config.run_id)).keys(config.epochs)
+    planned = ARMS[config.arm].trains_agent and (until is None or until.covers("grpo_update", 1))
     training, at_once = config.training, config.execution.updates_at_once
-    if not (LAST in finished or config.placement.work_pools() or training.own_processes):
+    if planned and not (finished or config.placement.work_pools() or training.own_processes):
         # On a GPU they take turns.
         trainer().start(1 if training.on_gpus else at_once, training.device)
 

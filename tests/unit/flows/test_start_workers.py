@@ -17,6 +17,7 @@ import pytest
 from flows.cli.runs.run import _start_workers
 from genenv_core.config.load import resolve
 from genenv_core.config.stages import LAST
+from genenv_core.config.until import Until
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.opening import open_store
 from genenv_core.training.processes.workers import WORKERS, WorkerTrainer
@@ -25,7 +26,9 @@ from tasks.stage.progress import Cancelled, cancel, listening
 from tests.mutations import mutation
 
 
-def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> list[tuple[int, str]]:
+def started(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, until: Until | None = None
+) -> list[tuple[int, str]]:
     """Return how many workers a run starts, and for which device."""
     calls: list[tuple[int, str]] = []
 
@@ -36,7 +39,7 @@ def started(root: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> lis
     monkeypatch.setattr(services, "trainer", Trainer)
     fields: dict[str, Any] = {"root": str(root), "run_id": "r"}
     config = resolve("tiny", overrides=overrides, fields=fields)
-    _start_workers(config, open_store(config.root))
+    _start_workers(config, open_store(config.root), until)
     return calls
 
 
@@ -57,6 +60,25 @@ def test_workers_start_for_a_run_that_trains_here(
     assert started(tmp_path, monkeypatch)
     log.note_key(2, LAST, "2" * 64)
     assert not started(tmp_path, monkeypatch)  # finished: tiny has two epochs
+
+
+@mutation(
+    "a run that trains nothing starts a worker", "flows/cli/runs/run.py",
+    "ARMS[config.arm].trains_agent and (until is None or", "(until is None or",
+)  # fmt: skip
+@mutation(
+    "a run that ends before its first update starts a worker", "flows/cli/runs/run.py",
+    ' and (until is None or until.covers("grpo_update", 1))', "",
+)  # fmt: skip
+def test_no_worker_starts_where_no_update_is_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not started(tmp_path, monkeypatch, "arm=base")
+    assert started(tmp_path, monkeypatch, "arm=random")
+    before = Until(stage="filter", epoch=1)
+    assert not started(tmp_path, monkeypatch, until=before)
+    assert started(tmp_path, monkeypatch, until=Until(stage="grpo_update", epoch=1))
+    assert started(tmp_path, monkeypatch, until=Until(stage="filter", epoch=2))
 
 
 def test_start_starts_every_worker() -> None:

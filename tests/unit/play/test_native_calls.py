@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trl.chat_template_utils as known
@@ -14,11 +16,13 @@ from genenv_core.play.call_formats import GPT_OSS, LLAMA, MISTRAL_LIST, MISTRAL_
 from genenv_core.play.native_calls import (
     TRIAL_TOOLS,
     TRIALS,
+    _known_to_trl,
     native_format,
     read_turn,
     rewritten,
     written_turn,
 )
+from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
 from genenv_core.types import Call, Said
 from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_tokenizer
@@ -105,6 +109,30 @@ def test_a_text_that_cannot_be_read_is_a_malformed_call(text: str) -> None:
 )
 def test_texts_of_hermes_and_qwen_stay_as_they_are(chat: str) -> None:
     assert native_format(SimpleNamespace(chat_template=chat)) is None
+
+
+@mutation(
+    "a tiny model's engine loads TRL for nothing", "genenv_core/play/native_calls.py",
+    '    if "tool" not in chat:\n        return None\n', "",
+)  # fmt: skip
+def test_a_template_without_tools_is_judged_without_loading_trl(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "trl.chat_template_utils", None)
+    assert native_format(SimpleNamespace(chat_template=CHAT_TEMPLATE)) is None
+
+
+@mutation(
+    "templates that TRL knows count as those without tools", "genenv_core/play/native_calls.py",
+    '"tool" not in chat', '"tools" in chat',
+)  # fmt: skip
+def test_every_template_that_trl_knows_is_read_as_trl_reads_it() -> None:
+    for name, chat in vars(known).items():
+        holder = SimpleNamespace(chat_template=chat)
+        with contextlib.suppress(ValueError):
+            known.add_response_schema(cast(Any, holder))
+        if template := getattr(holder, "response_template", None):
+            assert _known_to_trl(chat) == template, name
 
 
 @pytest.mark.parametrize(

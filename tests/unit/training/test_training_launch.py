@@ -339,18 +339,20 @@ def test_no_process_of_an_update_outlives_the_one_that_wanted_it(
         "WorkerTrainer().update(request)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "request.json")])
+
+    def launched() -> list[psutil.Process]:
+        """Return the launcher and the two that compute, once all three are there."""
+        assert parent.poll() is None, "the process that wanted the update ended by itself"
+        below = psutil.Process(parent.pid).children(recursive=True)
+        return below if len(below) >= 3 else []
+
     try:
-        # The launcher and the two that compute.
-        family = until(lambda: len(below := descendants(parent.pid)) >= 3 and below)
+        family = until(launched)
     finally:
         parent.kill()
         parent.wait()
     gone, alive = psutil.wait_procs(family, timeout=BOUND_S)
     assert alive == [] and len(gone) >= 3
-
-
-def descendants(pid: int) -> list[psutil.Process]:
-    return psutil.Process(pid).children(recursive=True)
 
 
 @pytest.mark.parametrize("rows", range(1, 30))
