@@ -83,7 +83,12 @@ def _asked_for(
 
 def offline_input(config: RunConfig) -> FileRef | None:
     """Return the file of an arm that reads its tasks from one, with its digest, else None."""
-    return None if config.data.offline_file is None else data_file(config.data.offline_file)
+    name = config.data.offline_file
+    if name is None:
+        return None
+    if why := unreadable(Path(name).expanduser()):  # a directory too: it would be read first
+        raise DataError(f"data.offline_file {name}: {why}")
+    return data_file(name)
 
 
 def teacher_input(config: RunConfig) -> TeacherRef | None:
