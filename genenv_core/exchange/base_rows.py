@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from genenv_core.errors import DataError, one_line
-from genenv_core.storage.files import unreadable
+from genenv_core.storage.files import looked_for, unreadable
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a field of a CSV file."""
@@ -125,7 +125,7 @@ def rows_of(
     """
     folder = os.path.isdir(path)
     if not (folder and kind == "hf") and (why := unreadable(path)):
-        raise DataError(f"{path}: {why}")
+        raise DataError(f"{path}: {why}{looked_for(path)}")
     try:
         if not folder and (form := _other_form(path, kind)):
             name, remedy = form

@@ -19,7 +19,7 @@ from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder, probe_of
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.files import unreadable
+from genenv_core.storage.files import looked_for, unreadable
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
 
@@ -87,7 +87,7 @@ def offline_input(config: RunConfig) -> FileRef | None:
     if name is None:
         return None
     if why := unreadable(Path(name).expanduser()):  # a directory too: it would be read first
-        raise DataError(f"data.offline_file {name}: {why}")
+        raise DataError(f"data.offline_file {name}: {why}{looked_for(Path(name).expanduser())}")
     return data_file(name)
 
 
@@ -134,5 +134,5 @@ def data_file(name: str) -> FileRef:
         contents = [[file.relative_to(path).as_posix(), content_digest(file)] for file in files]
         return FileRef(path=str(path.absolute()), sha256=digest(contents))
     if why := unreadable(path):
-        raise DataError(f"{path}: {why}")
+        raise DataError(f"{path}: {why}{looked_for(path)}")
     return FileRef(path=str(path.absolute()), sha256=content_digest(path))

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from genenv_core.config.sections.endpoint import check_endpoint
-from genenv_core.config.sections.models import is_hub_id, template_variables
+from genenv_core.config.sections.models import is_hub_id, template_variables, uncommitted
 from genenv_core.config.sections.section import Section
 
 
@@ -49,11 +49,8 @@ class TeacherConfig(Section):
                     f"teacher.{name} does nothing without teacher.model: set that or remove this"
                 )
         hub = self.model is not None and is_hub_id(self.model)
-        if hub and self.revision is None:
-            raise ValueError(
-                f"teacher.model {self.model!r} is a hub id and needs its commit: set "
-                "teacher.revision (a directory is written with a leading ./ or /)"
-            )
+        if self.model is not None and hub and self.revision is None:
+            raise ValueError(uncommitted("teacher.model", self.model, "teacher.revision"))
         if self.revision is not None and not hub:
             raise ValueError(
                 f"teacher.revision does nothing for {self.model!r}, which is no hub id: remove it"

@@ -151,10 +151,6 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "            if bits.max() == exponent:\n", "            if False:\n",
 )  # fmt: skip
 @mutation(
-    "an exponent of bfloat16 is read as one of float16", UNLOADED,
-    '"BF16": (np.dtype("<u2"), 0x7F80)', '"BF16": (np.dtype("<u2"), 0x7C00)',
-)  # fmt: skip
-@mutation(
     "an end token may be a word", "genenv_core/play/chat.py",
     "if type(end) is not int or end < 0]", "if end is None]",
 )  # fmt: skip
@@ -240,6 +236,10 @@ def test_the_engine_takes_what_continues_from_its_cache(tmp_path: Path, name: st
         TransformersEngine.load(tmp_path, threads=1)
 
 
+@mutation(
+    "an exponent of bfloat16 is read as one of float16", UNLOADED,
+    '"BF16": (np.dtype("<u2"), 0x7F80)', '"BF16": (np.dtype("<u2"), 0x7C00)',
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 def test_the_largest_and_smallest_numbers_of_a_type_are_numbers(
     tmp_path: Path, dtype: torch.dtype
