@@ -195,7 +195,7 @@ def _results(names: Sequence[str]) -> str:
     """Return the question for a row a run: its results, and how far it is from the first run.
 
     The difference is that of equal tasks at the last epoch that both runs have, by P(answer) where
-    both have it; its interval is that of Student's t over the tasks. Runs with different test
+    both have it; its interval is over the tasks, as in `test_gains`. Runs with different test
     tasks have neither.
     """
     first = text(names[0])

@@ -176,7 +176,7 @@ def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
 )  # fmt: skip
 @mutation(
     "a difference of arms has the interval of two anyway", "flows/view/intervals.py",
-    "CASE WHEN same >= {least} THEN", "CASE WHEN same >= 2 THEN",
+    "CASE WHEN tasks >= {least} THEN", "CASE WHEN tasks >= 2 THEN",
 )  # fmt: skip
 def test_the_difference_of_arms_is_that_of_equal_seeds(tmp_path: Path):
     store = LocalStore(tmp_path)
