@@ -8,7 +8,6 @@ from flows.state import EpochRefs, EpochState, shared_draw
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import set_of
-from genenv_core.epoch.attempting.refilling import refill_of
 from genenv_core.epoch.attempting.windows import window_of
 from genenv_core.epoch.trouble import check_epoch
 from genenv_core.exchange.external import offline_input, teacher_input
@@ -66,8 +65,7 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
     tasks = state.one_set or generate_tasks(config, made_for, writing)
     check_epoch(tasks.facts, [past.tasks.facts for past in state.last(1)])
     simulator = env if config.tools.execution == "simulated" else None
-    window, refill = window_of(config, epoch), refill_of(config)
-    attempting = RolloutInputs(tasks, data, agent, simulator, window, refill)
+    attempting = RolloutInputs(tasks, data, agent, simulator, window_of(config, epoch))
     traces = rollout(config, epoch, attempting)
     check_epoch(traces.facts, [past.traces.facts for past in state.last(1)])
     scores = score(config, epoch, ScoreInputs(tasks, traces, data))

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from genenv_core.benchmarks.measuring.items import (
     benchmark_of,
     headline_of,
@@ -21,6 +23,7 @@ from genenv_core.benchmarks.measuring.items import (
 )
 from genenv_core.benchmarks.measuring.journal import Journaled
 from genenv_core.benchmarks.measuring.precision import next_round
+from genenv_core.benchmarks.predictions import Result
 from genenv_core.benchmarks.training.domain import BenchmarkDomain
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
@@ -29,6 +32,7 @@ from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
 from genenv_core.types import JsonObject, Policy, Task
+from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS, retries_of
 from tasks.policies.sampler import agents_chat, bounds_of, sampler
 from tasks.stage import Stage, StageContext
@@ -72,12 +76,11 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     """Attempt every item; judge the attempts; add the verdicts up."""
     config, domain = context.config, benchmark_of(context.domain())
     items = items_of(domain, config.benchmark, context.seed_for("items"), context.scope)
-    shards = _attempted(context, domain, to_tasks(items))
-    verdicts, traces = (shards.rows(name, shards.numbers) for name in ("benchmark_items", "traces"))
+    shards, verdicts, result = _attempted(context, domain, to_tasks(items))
+    traces = shards.rows("traces", shards.numbers)
     context.out.table("tasks", items.head(shards.places))
     shards.adopt()
     errors, reasons = traces["error"], traces["finish_reason"].to_list()
-    result = result_of(domain, verdicts)
     context.out.table("benchmark_metrics", metric_rows(domain, result))
     return {
         "benchmark": domain.name,
@@ -96,14 +99,20 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
 
 def _attempted(
     context: StageContext[BenchmarkInputs], domain: BenchmarkDomain[Any], tasks: Sequence[Task]
-) -> Shards:
-    """Return the shards of the items, all of them or as many as the precision takes, in order."""
+) -> tuple[Shards, pl.DataFrame, Result]:
+    """Attempt the items, all of them or as many as the precision takes, in order.
+
+    Returns their shards, the rows of `benchmark_items` and what these add up to. Raises DataError
+    where there is no item.
+    """
     asked, settings = context.config.benchmark, context.config.rollout
     shards = Shards(context, 0, settings.shard_groups)
     kept, told = context.durable() / "attempts.jsonl", _Told(context, len(tasks))
-    headline, opened = None, None
+    verdicts, result, opened = empty("benchmark_items"), None, None
     with ExitStack() as stack:
-        while more := next_round(headline, shards.places, len(tasks), asked.precision):
+        while more := next_round(
+            result and headline_of(domain, result), shards.places, len(tasks), asked.precision
+        ):
             shards.extend(more)
             told.finished(shards.tasks_done)
             if missing := shards.missing:
@@ -123,12 +132,11 @@ def _attempted(
                     decode=decode,
                     seed_for=context.seed_for,
                 ):
-                    verdicts = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
-                    shards.finish(number, {**tables, "benchmark_items": verdicts})
-            if asked.precision is not None:
-                verdicts = shards.rows("benchmark_items", shards.numbers)
-                headline = headline_of(domain, result_of(domain, verdicts))
-    return shards
+                    rows = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
+                    shards.finish(number, {**tables, "benchmark_items": rows})
+            verdicts = shards.rows("benchmark_items", shards.numbers)
+            result = result_of(domain, verdicts)
+    return shards, verdicts, result or result_of(domain, verdicts)  # which refuses no items
 
 
 def _told_of(context: StageContext[BenchmarkInputs]) -> JsonObject:

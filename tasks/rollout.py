@@ -65,6 +65,8 @@ STAGE = Stage(
             (REFILLING,),
             (
                 "refill",
+                "generation.tasks",
+                "generation.candidates",
                 "curriculum.alpha",
                 "curriculum.beta",
                 "curriculum.level",
@@ -81,8 +83,7 @@ STAGE = Stage(
 class RolloutInputs:
     """The tasks and the agent; `simulator` is the pi_env that plays simulated tools.
 
-    `window` says which tasks of a set are this epoch's; None: all of them. `refill` says how many
-    groups with a signal are wanted; None: as many as come.
+    `window` says which tasks of a set are this epoch's; None: all of them.
     """
 
     tasks: ArtifactRef
@@ -90,7 +91,6 @@ class RolloutInputs:
     agent: CheckpointRef
     simulator: CheckpointRef | None = None
     window: Window | None = None
-    refill: Refill | None = None
 
 
 def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
@@ -174,12 +174,13 @@ def _refilled(
     context: StageContext[RolloutInputs], attempts: _Attempts, tasks: Sequence[Task]
 ) -> dict[str, Any]:
     """Attempt the tasks, then those of the reserve that a refill takes; return facts of that."""
-    refill = context.inputs.refill
-    if refill is None:
+    if "refill" not in context.stage.reads:
         attempts.play(tasks)
         return {}
     # By name: without a refill the key has none of its code, nor that of `score` and `filter`.
-    facts: dict[str, int] = import_module(REFILLING).refilled(
+    refilling: Any = import_module(REFILLING)
+    refill: Refill = refilling.refill_of(context.config)
+    facts: dict[str, int] = refilling.refilled(
         refill,
         tasks,
         to_tasks(reserve_tasks(context.frame(context.inputs.tasks, "tasks"))),

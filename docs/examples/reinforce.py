@@ -1,7 +1,7 @@
 """REINFORCE with a baseline (Williams, 1992, section 7), as an algorithm for the agent's update.
 
 The loss of a rollout is -(reward - baseline) times the logprob of what pi_agent wrote, summed over
-its tokens. There is no clip and no division by a deviation.
+its tokens. Unlike GRPO it neither clips a ratio nor divides by a deviation of the rewards.
 """
 
 from __future__ import annotations

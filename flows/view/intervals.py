@@ -1,4 +1,7 @@
-"""Student's t in SQL, so that an interval of a page is in the question that the page shows."""
+"""Intervals in SQL, so that an interval of a page is in the question that the page shows.
+
+Their formulas stand in the view `test_gains`, with their sources, and are read from it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from schemas.relations import views
 Z = "1.959963984540054e0"
 """The .975 quantile of the normal distribution, as a double."""
 
+ENDS = ("greatest", "least")
+"""How `test_gains` keeps the lower and the upper end of an interval within what can be."""
+
 
 def t975(df: str) -> str:
     """Return the .975 quantile of Student's t for an SQL expression of the degrees of freedom.
@@ -20,26 +26,39 @@ def t975(df: str) -> str:
     return f"CASE WHEN {df} < 1 THEN NULL ELSE {written} END"
 
 
-def paired(pairs: str, by: str, least: int = 2) -> str:
+def paired(pairs: str, by: str, least: int = 2, verdicts: str = "false") -> str:
     """Return the question for the mean of the differences `apart` of a relation, a row a `by`.
 
     `same` counts the differences and `others` the rows without one. `low` and `high` are the ends
-    of the 95 % interval, that of Student's t over them, null for fewer than `least`.
+    of the 95 % interval, as in the view `test_gains`, null for fewer than `least`. `verdicts` is
+    the condition for rows to be verdicts on tasks.
     """
-    return f"""SELECT *, apart - half AS low, apart + half AS high
+    centred = _of_view(r"(?<=SELECT\n)\s+\*,\s+CASE WHEN verdicts.*?(?=\s+FROM paired)")
+    low, high = (_of_view(rf"CASE WHEN verdicts THEN {end}\(.*?END") for end in ENDS)
+    return f"""SELECT {by}, tasks AS same, others, gain AS apart, {low} AS low, {high} AS high
 FROM (
-    SELECT *, CASE WHEN same >= {least} THEN se * {t975("same - 1")} END AS half
+    SELECT *, CASE WHEN tasks >= {least} THEN se * {t975("df")} END AS half
     FROM (
-        SELECT {by}, count(apart) AS same, count(*) - count(apart) AS others,
-            avg(apart) AS apart, stddev_samp(apart) / sqrt(count(apart)) AS se
-        FROM {pairs} GROUP BY {by}
+        SELECT {centred}
+        FROM (
+            SELECT {by}, count(apart) AS tasks, count(*) - count(apart) AS others,
+                avg(apart) AS gain, stddev_samp(apart) / sqrt(count(apart)) AS gain_se,
+                sum(apart ** 2) AS squares,
+                {verdicts} AND count(apart) > 1 AND bool_and(apart IN (-1, 0, 1)) AS verdicts
+            FROM {pairs} GROUP BY {by}
+        )
     )
 )"""
 
 
-@cache
 def _formula() -> str:
     """Return what stands in `test_gains` for degrees `df` and the normal quantile `z`."""
+    return _of_view(r"CASE df\b.*?\bEND\b")
+
+
+@cache
+def _of_view(pattern: str) -> str:
+    """Return the one part of `test_gains` that a pattern fits, in one line."""
     (gains,) = [view for view in views() if view.name == "test_gains"]
-    (found,) = re.findall(r"CASE df\b.*?\bEND\b", gains.select, re.DOTALL)
+    (found,) = re.findall(pattern, gains.select, re.DOTALL)
     return " ".join(found.split())

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
+from inspect import signature
 from itertools import chain
 from typing import Any
 
 from genenv_core.domains.protocol import Domain, JoinsDomains
+from genenv_core.errors import ConfigError
 from genenv_core.plugins import (
     DOMAINS,
     failures_named,
@@ -53,7 +55,29 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     point = _point(name)
     with failures_named("domain.name", name, point):
         made: Any = point.load()
-        return getattr(made, "from_options", made)(dict(options or {}))
+        make: Any = getattr(made, "from_options", made)
+        if wrong := _not_called_with_options(make):
+            raise ConfigError(f"domain.name {name!r}: {point.value} {wrong}")
+        return make(dict(options or {}))
+
+
+def _not_called_with_options(make: Any) -> str:
+    """Return what to do where a class or function does not take the options alone, else ''."""
+    if not callable(make):
+        return f"is {make!r:.60}, no class and no function: name the class of the domain"
+    try:
+        takes = signature(make)
+    except (TypeError, ValueError):  # some builtins have none
+        return ""
+    try:
+        takes.bind({})
+    except TypeError:
+        own = takes.replace(return_annotation=takes.empty)
+        return (
+            f"takes {own}, and genenv calls it with one mapping, domain.options ({{}} where none "
+            "are set): write def __init__(self, options), or a class method from_options"
+        )
+    return ""
 
 
 def modules_of(name: str, domain: Domain) -> list[str]:

@@ -31,7 +31,7 @@ class CertifiedPage:
     as its digest. `notes` are sentences on what the set is, or what the numbers leave out. `asked`
     counts the tasks that were to be certified, `flaws` are as of `counted`, [] where there are no
     certificates. `unchecked` are flaws that no task was checked for, by the reason. `checks` are
-    those of stored attempts, [] where none are read.
+    those that `certify` makes of stored attempts, [] where it reads no attempts.
     """
 
     name: str

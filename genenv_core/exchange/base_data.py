@@ -17,14 +17,26 @@ import numpy as np
 from genenv_core.config.sections.data import BaseField, DataConfig
 from genenv_core.domains.protocol import Domain, ReadsAnswers
 from genenv_core.errors import ConfigError, DataError, DomainError
-from genenv_core.exchange.base_rows import ENDINGS, BadRow, RowPlace, rows_of, value_of
+from genenv_core.exchange.base_rows import (
+    CONVERT,
+    ENDINGS,
+    BadRow,
+    RowPlace,
+    form_of,
+    lacking,
+    rows_of,
+    value_of,
+)
 from genenv_core.ids import seed_from
+from genenv_core.storage.files import unreadable
 from genenv_core.types import Rejected, TaskDraft, TaskSource
 
 OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
     "verl": {"prompt": "prompt", "ground_truth": "reward_model.ground_truth"},
 }
 """Mapping of a format that has column names of its own; the others have `program`."""
+
+BASE_FILE = "data.base_file"
 
 LISTED = 10
 """Bad rows that are shown to people; all of them go to a file."""
@@ -49,11 +61,13 @@ def read_base(
     skip_bad: bool = False,
     repeats: bool = False,
     heldout: Collection[str] = (),
+    field: str = BASE_FILE,
 ) -> BaseData:
     """Return the first `count` tasks of a file or dataset folder.
 
     Equal tasks count once, but for `repeats`. `heldout` are fingerprints that no base task may
-    have: training on such a task would spoil the evaluation. Raises DataError at the first bad row
+    have: training on such a task would spoil the evaluation. `field` names the file: only for
+    data.base_file there are settings on how to read it. Raises DataError at the first bad row
     unless bad rows are skipped, and when no task is left; ConfigError when the domain cannot read
     what the mapping names.
     """
@@ -68,16 +82,15 @@ def read_base(
     seen: set[str] = set()
     bad: list[BadRow] = []
     repeated = 0
-    for place, row in rows_of(path, kind, list(columns.values())):
+    of_base = field == BASE_FILE
+    skipping = ", or skip such rows (data.skip_bad; genenv import --skip-bad)" if of_base else ""
+    for place, row in rows_of(path, kind, list(columns.values()), of_base=of_base):
         if len(drafts) >= count:
             break
         for item in _tasks(place, row, columns, domain, heldout):
             if isinstance(item, BadRow):
                 if not skip_bad:
-                    raise DataError(
-                        f"{item}; correct or remove the row, or skip such rows (data.skip_bad; "
-                        "genenv import --skip-bad)"
-                    )
+                    raise DataError(f"{item}; correct or remove the row of {field}{skipping}")
                 bad.append(item)
             elif item.fingerprint in seen and not repeats:
                 repeated += 1
@@ -139,6 +152,10 @@ def heldout_drafts(
 
 def _kind(path: Path) -> str:
     kind = "hf" if os.path.isdir(path) else ENDINGS.get(path.suffix.lower())
+    if kind is None and (why := unreadable(path)):
+        raise ConfigError(f"data.base_file {path}: {why}")
+    if kind is None and (form := form_of(path)) and form[1] != CONVERT:
+        raise ConfigError(f"data.base_file {path}: is {form[0]}: {form[1]}")
     if kind is None:
         raise ConfigError(
             f"data.base_file {path}: its ending says no format; set data.base_format to jsonl, "
@@ -161,8 +178,7 @@ def _tasks(
     for name, column in columns.items():
         text = _as_text(name, value_of(row, column))
         if text is None:
-            shown = repr(value_of(row, column))[:80]
-            yield BadRow(place, column, f"is {shown}, expected {_EXPECTED[name]}")
+            yield BadRow(place, column, f"{lacking(row, column)}, expected {_EXPECTED[name]}")
             return
         values[name] = text
     if "program" in values:

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from genenv_core.errors import DataError, one_line
-from genenv_core.storage.files import unreadable
+from genenv_core.storage.files import looked_for, unreadable
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a field of a CSV file."""
@@ -31,15 +31,36 @@ LONGEST_FIELD = 2**31 - 1
 ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 """The format of a file by its ending."""
 
+UNPACK, AS_UTF8, CONVERT = "unpack it first", "save it as UTF-8", "convert it to JSONL"
+
 _BEGINNINGS = {
-    b"PAR1": "Parquet",
-    b"ARROW1": "Arrow",
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "a zip archive or a spreadsheet",
-    b"SQLite format 3": "SQLite",
-    b"version https://git-lfs": "a pointer of Git LFS, not the file",
+    b"PAR1": ("Parquet", CONVERT),
+    b"ARROW1": ("Arrow", CONVERT),
+    b"\x1f\x8b": ("gzip", UNPACK),
+    b"\x28\xb5\x2f\xfd": ("zstd", UNPACK),
+    b"BZh": ("bzip2", UNPACK),
+    b"\xfd7zXZ\x00": ("xz", UNPACK),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", UNPACK),
+    b"PK\x03\x04": ("a zip archive or a spreadsheet", "unpack it, or save the sheet as JSONL"),
+    b"SQLite format 3": ("SQLite", CONVERT),
+    b"%PDF": ("PDF", CONVERT),
+    b"\x89PNG": ("a picture", CONVERT),
+    b"\x93NUMPY": ("an array of numpy", CONVERT),
+    b"\x80\x04": ("a pickle", CONVERT),
+    b"\x80\x05": ("a pickle", CONVERT),
+    b"version https://git-lfs": (
+        "a pointer of Git LFS, not the file",
+        "run `git lfs pull` where it lies",
+    ),
+    b"\xff\xfe\x00\x00": ("text in UTF-32", AS_UTF8),
+    b"\x00\x00\xfe\xff": ("text in UTF-32", AS_UTF8),
+    b"\xff\xfe": ("text in UTF-16", AS_UTF8),
+    b"\xfe\xff": ("text in UTF-16", AS_UTF8),
 }
+"""How a file begins -> its form, and what to do where that is not the expected one."""
+
+TAR_AT, TAR = 257, b"ustar"
+"""Where a tar archive has its mark (POSIX.1-1988), and the mark."""
 
 
 class RowPlace(NamedTuple):
@@ -85,23 +106,35 @@ def value_of(row: dict[str, Any], column: str) -> Any:
     return value
 
 
+def lacking(row: dict[str, Any], column: str) -> str:
+    """Return that a row has no such column, or which value is in it."""
+    value, top = value_of(row, column), column.partition(".")[0]
+    if value is None and column not in row and top not in row:
+        return f"is missing (the row has {one_line(', '.join(map(str, row)), 100) or 'nothing'})"
+    return f"is {one_line(repr(value), 80)}"
+
+
 def rows_of(
-    path: Path, kind: str, columns: Sequence[str]
+    path: Path, kind: str, columns: Sequence[str], *, of_base: bool = False
 ) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     """Yield each row with its place: `file:line` of texts, `file: row n` from 1 of the others.
 
-    Raises DataError, which names the file, for one that cannot be read as `kind`, and for a folder
-    without one choice of training data.
+    `of_base` says that data.base_format and data.base_mapping tell how the file is read.
+    Raises DataError, which names the file, for one that cannot be read as `kind`, for one without
+    the columns, and for a folder without one choice of training data.
     """
     folder = os.path.isdir(path)
-    if not folder and (why := unreadable(path)):
-        raise DataError(f"{path}: {why}")
+    if not (folder and kind == "hf") and (why := unreadable(path)):
+        raise DataError(f"{path}: {why}{looked_for(path)}")
     try:
         if not folder and (form := _other_form(path, kind)):
-            raise DataError(
-                f"{path}: is {form} and is read as {kind}: give it the ending of its form or name "
-                "that (data.base_format; genenv import --format), or convert it to JSONL"
-            )
+            name, remedy = form
+            if of_base and name in ("Parquet", "JSON"):
+                remedy = (
+                    "give it the ending of its form, name that (data.base_format; genenv import "
+                    "--format), or convert it to JSONL"
+                )
+            raise DataError(f"{path}: is {name} and is read as {kind}: {remedy}")
         if kind == "jsonl":
             yield from _json(path)
         elif kind == "csv":
@@ -110,23 +143,55 @@ def rows_of(
             yield from _folder(path, columns)
         else:
             yield from _parquet(path, columns)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}{_not_text(path)}: {AS_UTF8}") from error
     except (OSError, ValueError, OverflowError, pa.ArrowException, csv.Error) as error:
         raise DataError(f"{path}: cannot be read as {kind}: {one_line(error, 200)}") from error
 
 
-def _other_form(path: Path, kind: str) -> str:
-    """Return what a file is by its first bytes, '' where that is no other form than `kind`."""
+def form_of(path: Path) -> tuple[str, str] | None:
+    """Return the form of a file by its first bytes, and what to do about it; None for a text."""
+    with path.open("rb") as file:
+        head = file.read(TAR_AT + len(TAR))
+    if head[TAR_AT:] == TAR:
+        return "a tar archive", UNPACK
+    begin = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for mark, form in _BEGINNINGS.items():
+        if begin.startswith(mark):
+            return form
+    if begin.lower().startswith((b"<!doctype", b"<html")):
+        return "HTML", "fetch the file that the page offers"
+    if b"\0" in head:
+        return "binary, or text in UTF-16", f"{CONVERT}, as UTF-8"
+    return None
+
+
+def _other_form(path: Path, kind: str) -> tuple[str, str] | None:
+    """Return `form_of` a file, None where that is no other form than `kind`."""
+    found = form_of(path)
     with path.open("rb") as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
-    found = next((form for mark, form in _BEGINNINGS.items() if head.startswith(mark)), "")
-    if not found and head.lower().startswith((b"<!doctype", b"<html")):
-        found = "HTML"
     if kind in ("parquet", "verl"):
-        text = "JSON" if head.startswith((b"{", b"[")) else ""
-        return "" if found == "Parquet" else found or text
+        text = ("JSON", CONVERT) if head.startswith((b"{", b"[")) else None
+        unsaid = found is None or found[0] in ("Parquet", "binary, or text in UTF-16")
+        return text if unsaid else found
     if kind == "csv" and "".join(head.decode(errors="replace").split()).startswith(('{"', '[{"')):
-        return "JSON"
+        return "JSON", CONVERT
     return found
+
+
+def _not_text(path: Path) -> str:
+    """Return the place and the bytes of the first line that is no UTF-8."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                around = line[max(0, error.start - 10) : error.start + 10]
+                return (
+                    f":{number}: is no text in UTF-8 (byte 0x{line[error.start]:02x} in {around})"
+                )
+    return ": is no text in UTF-8"
 
 
 def _json(path: Path) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
@@ -145,9 +210,18 @@ def _json(path: Path) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
             try:
                 row: Any = json.loads(line)
             except (ValueError, RecursionError) as error:
-                yield place, BadRow(place, "", f"is no JSON ({error})")
+                yield place, BadRow(place, "", _no_json(line, error))
                 continue
             yield _object(place, row)
+
+
+def _no_json(line: str, error: Exception) -> str:
+    """Return why a line is no JSON; in JSON lines no comma stands between objects."""
+    try:
+        json.loads(line.rstrip().removesuffix(","))
+    except (ValueError, RecursionError):
+        return f"is no JSON ({error})"
+    return "is no JSON: it ends with a comma, and JSON lines have none between objects"
 
 
 def _not_lines(path: Path) -> bool:
@@ -194,17 +268,26 @@ def _parquet(
 ) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     number = 0
     with pq.ParquetFile(path) as file:
-        wanted = _tops(file.schema_arrow.names, columns)
+        wanted = _tops(path, file.schema_arrow.names, columns)
         for batch in file.iter_batches(batch_size=4096, columns=wanted):
             for row in batch.to_pylist():
                 number += 1
                 yield RowPlace(path, f": row {number}"), row
 
 
-def _tops(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    """Return the columns of a file that hold the wanted ones, which dots may lead into."""
-    tops = (column if column in names else column.partition(".")[0] for column in columns)
-    return [name for name in dict.fromkeys(tops) if name in names]
+def _tops(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Return the columns of a file that hold the wanted ones, which dots may lead into.
+
+    Raises DataError where the file lacks one.
+    """
+    tops = {column if column in names else column.partition(".")[0]: None for column in columns}
+    for top in tops:
+        if top not in names:
+            raise DataError(
+                f"{path}: has no column {top!r}, only {one_line(', '.join(names), 200)}: say which "
+                "column holds what (data.base_mapping; genenv import --map)"
+            )
+    return list(tops)
 
 
 def _folder(
@@ -220,7 +303,7 @@ def _folder(
     dataset: Any = load_from_disk(str(path))
     if isinstance(dataset, DatasetDict):
         dataset = dataset[_train(path, list(map(str, dataset)))]
-    dataset = dataset.select_columns(_tops(dataset.column_names, columns))
+    dataset = dataset.select_columns(_tops(path, dataset.column_names, columns))
     for number, row in enumerate(dataset, start=1):
         yield RowPlace(path, f": row {number}"), row
 

@@ -10,7 +10,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import SeedData, SeedExample
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.exchange.base_rows import BadRow, RowPlace, rows_of
+from genenv_core.exchange.base_rows import BadRow, RowPlace, lacking, rows_of
 from genenv_core.exchange.external import data_file
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Message, Policy
@@ -35,9 +35,9 @@ def warm_start_input(config: RunConfig) -> FileRef | None:
     if not given:
         return None
     if name is not None:
-        file = data_file(name)
-        read_examples(Path(file.path), given)  # so that bad data stops a run before any work
-        return file
+        # Bad data stops a run before any work, and before a directory is read for its digest.
+        read_examples(Path(name).expanduser(), given)
+        return data_file(name)
     if not isinstance(get_domain(config.domain.name, config.domain.options), SeedData):
         raise ConfigError(
             f"warm_start.steps {config.warm_start.steps}: the domain {config.domain.name} makes no "
@@ -73,13 +73,13 @@ def read_examples(path: Path, wanted: Collection[Policy]) -> dict[Policy, list[S
 def _bad(place: RowPlace, row: dict[str, Any]) -> BadRow | None:
     """Return what is wrong with a row, None for one that is sound."""
     if row.get("policy") not in list(Policy):
-        return BadRow(place, "policy", f"is {_short(row.get('policy'))}, expected agent or env")
+        return BadRow(place, "policy", f"{lacking(row, 'policy')}, expected agent or env")
     answer = row.get("answer")
     if not isinstance(answer, str) or not answer.strip():
-        return BadRow(place, "answer", f"is {_short(answer)}, expected a text")
+        return BadRow(place, "answer", f"{lacking(row, 'answer')}, expected a text")
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
-        return BadRow(place, "messages", f"is {_short(messages)}, expected a list of messages")
+        return BadRow(place, "messages", f"{lacking(row, 'messages')}, expected a list of messages")
     for index, message in enumerate(cast(list[Any], messages)):
         keys = cast(dict[str, Any], message) if isinstance(message, dict) else {}
         if keys.get("role") not in ROLES or not isinstance(keys.get("content"), str):

@@ -20,7 +20,7 @@ from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder, probe_of
 from genenv_core.storage.canonical import digest
-from genenv_core.storage.files import unreadable
+from genenv_core.storage.files import looked_for, unreadable
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
 
@@ -85,7 +85,12 @@ def _asked_for(
 def offline_input(config: RunConfig) -> FileRef | None:
     """Return the file of an arm that reads its tasks from one, with its digest, else None."""
     given = config.teacher
-    return data_file(given.file) if isinstance(given, FileTeacher) else None
+    if not isinstance(given, FileTeacher):
+        return None
+    file = Path(given.file).expanduser()
+    if why := unreadable(file):  # a directory too: it would be read first
+        raise DataError(f"teacher.file {given.file}: {why}{looked_for(file)}")
+    return data_file(given.file)
 
 
 def teacher_input(config: RunConfig) -> TeacherRef | None:
@@ -130,5 +135,5 @@ def data_file(name: str) -> FileRef:
         contents = [[file.relative_to(path).as_posix(), content_digest(file)] for file in files]
         return FileRef(path=str(path.absolute()), sha256=digest(contents))
     if why := unreadable(path):
-        raise DataError(f"{path}: {why}")
+        raise DataError(f"{path}: {why}{looked_for(path)}")
     return FileRef(path=str(path.absolute()), sha256=content_digest(path))

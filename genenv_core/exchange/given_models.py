@@ -19,6 +19,7 @@ from genenv_core.engines.transformers.unloaded import check_unloaded, check_voca
 from genenv_core.errors import ModelError, one_line
 from genenv_core.shortage import blame_machine
 from genenv_core.storage.canonical import digest, file_sha256
+from genenv_core.storage.files import looked_for
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Policy
 
@@ -70,7 +71,7 @@ def probe_of(
     """
     where = f"{field or f'models.{policy}'} {folder}"
     if not folder.is_dir():
-        raise ModelError(f"{where}: no such directory{_how_to_have(folder)}")
+        raise ModelError(f"{where}: no such directory{looked_for(folder)}{_how_to_have(folder)}")
     names = {path.name for path in folder.iterdir()}
     if "config.json" not in names:
         if quantized := next((name for name in sorted(names) if name.endswith(".gguf")), None):
@@ -130,7 +131,8 @@ def hub_folder(field: str, name: str, revision: str) -> Path:
         blame_machine(error, f"{where} was not fetched")
         raise ModelError(
             f"{where} cannot be fetched: {type(error).__name__}: "
-            f"{one_line(error, 200)}; name a local directory instead"
+            f"{one_line(error, 200)}; no directory {Path(name).absolute()} is here either: write "
+            "the path of a local one with a leading ./, / or ~/"
         ) from error
 
 

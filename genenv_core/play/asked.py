@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise, takewhile
+from numbers import Real
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -95,14 +96,22 @@ def wrong_verdict(verdict: object) -> Wrong | None:
     reward: Any = verdict.reward
     number = isinstance(reward, int | float) and not isinstance(reward, bool)
     if not number or not 0 <= reward <= 1:
-        return Wrong(f"gives the reward {shown(reward)}", "a reward is from 0 to 1")
+        remedy = f"a reward is from 0 to 1{plain(reward)}"
+        return Wrong(f"gives the reward {shown(reward)}", remedy)
     success: Any = verdict.success
     if not isinstance(success, bool):
-        return Wrong(f"gives the success {shown(success)}", "it is True or False")
+        return Wrong(f"gives the success {shown(success)}", "it is True or False: bool(...)")
     failure: Any = verdict.failure
     if not isinstance(failure, str):
         return Wrong(f"gives the failure {shown(failure)}", "it is a text, '' for none")
     return None
+
+
+def plain(value: object) -> str:
+    """Return what to do about a number of a library, such as np.float32, else ''."""
+    if isinstance(value, Real) and not isinstance(value, bool | int | float):
+        return f", as a float of Python, not as {type(value).__name__}: float(...)"
+    return ""
 
 
 def wrong_drafts(found: object) -> Wrong | None:
@@ -124,7 +133,7 @@ def wrong_chance(chance: object) -> Wrong | None:
         return None
     return Wrong(
         f"gives a task the chance {shown(chance)}",
-        "say how often a guess is right, from 0 (never) to below 1",
+        f"say how often a guess is right, from 0 (never) to below 1{plain(chance)}",
     )
 
 

@@ -37,7 +37,7 @@ def _dumped(value: Any, **form: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, **form)
     except (TypeError, ValueError) as error:
-        raise NoJson(no_json(value) or str(error)) from error
+        raise NoJson(no_json(value) or mixed_keys(value) or str(error)) from error
 
 
 def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
@@ -63,6 +63,22 @@ def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
         each = enumerate(cast("list[object]", value))
         return next(filter(None, (no_json(one, f"{path}[{i}]", within) for i, one in each)), "")
     return said_odd(path, value)
+
+
+def mixed_keys(value: object, path: str = "") -> str:
+    """Return where keys beside texts are none, which cannot be sorted; '' where they all are."""
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value)
+        odd = [key for key in items if not isinstance(key, str)]
+        if odd and len(odd) < len(items):
+            return said_odd(path, odd[0], "has the key")
+        inner = ((f"{path}[{place_of(key)}]", one) for key, one in items.items())
+    elif isinstance(value, list | tuple):
+        each = enumerate(cast("list[object]", value))
+        inner = ((f"{path}[{i}]", one) for i, one in each)
+    else:
+        return ""
+    return next(filter(None, (mixed_keys(one, at) for at, one in inner)), "")
 
 
 def place_of(key: object) -> str:

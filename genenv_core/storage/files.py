@@ -38,6 +38,11 @@ def unreadable(path: Path, *, once: bool = False) -> str | None:
     return f"it is {what}, not a file" + ("" if kind == stat.S_IFDIR else ": write a file first")
 
 
+def looked_for(path: Path) -> str:
+    """Return where a relative path leads from here, for the error of a missing file; else ''."""
+    return "" if path.is_absolute() else f" (looked for {path.absolute()})"
+
+
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that somebody named; raises OSError, whose `strerror` is for people."""
     with open_special(path) or path.open("wb") as file:

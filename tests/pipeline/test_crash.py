@@ -9,7 +9,6 @@ rollout after its shard and an update after its step, and the next run does only
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.storm import points
 from tests.storm.compare import differences
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
+from tests.storm.zygote import zygote_of_the_api
 
 KILLS = [
     Plan(kind="adopting a checkpoint's file", number=2, whom="tree"),
@@ -39,12 +39,8 @@ KILLS = [
 
 @pytest.fixture(scope="module")
 def zygote(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    from prefect.settings import PREFECT_API_URL
-
-    environment = {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    started = Zygote(environment, tmp_path_factory.mktemp("zygote") / "log")
-    yield started
-    started.close()
+    with zygote_of_the_api(tmp_path_factory.mktemp("zygote")) as started:
+        yield started
 
 
 @pytest.mark.slow

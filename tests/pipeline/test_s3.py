@@ -26,6 +26,7 @@ from tests.storm import points
 from tests.storm.compare import differences, manifests
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
+from tests.storm.zygote import zygote_of_the_api
 from tests.unit.storage.s3.s3_double import BUCKET, FAULTS, Faults, moto, proxy, settled
 
 pytestmark = pytest.mark.slow
@@ -63,12 +64,8 @@ def reference(begun: Callable[[Path], None], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def zygote(usual: str, api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    from prefect.settings import PREFECT_API_URL
-
-    given = {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    started = Zygote(given, tmp_path_factory.mktemp("zygote") / "log")
-    yield started
-    started.close()
+    with zygote_of_the_api(tmp_path_factory.mktemp("zygote")) as started:
+        yield started
 
 
 def computed_stages(root: str) -> list[str]:

@@ -85,7 +85,15 @@ SUITES = (
     Suite("storage", ("unit/storage", "pipeline/test_gc_of_runs.py")),
     Suite("pages", ("unit/view",)),
     Suite("engines", ("unit/engines",)),
-    Suite("updates", ("unit/training", "pipeline/test_lora.py", "pipeline/test_warm_start.py")),
+    Suite(
+        "updates",
+        (
+            "unit/training",
+            "pipeline/test_lora.py",
+            "pipeline/test_own_algorithm.py",
+            "pipeline/test_warm_start.py",
+        ),
+    ),
     Suite(
         "crashes",
         (

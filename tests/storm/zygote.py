@@ -12,7 +12,13 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.storm.storm import Zygote
 
 PRELOADED = [
     "flows.coevolution",
@@ -26,6 +32,25 @@ WORKERS_PRELOADED = [
     "genenv_core.training.rwr.trainer",
     "genenv_core.training.warm_start.models",
 ]
+
+
+@contextmanager
+def zygote_of_the_api(folder: Path) -> Iterator[Zygote]:
+    """Yield a process whose victims use the Prefect API of this one; ends it afterwards.
+
+    It writes its log into the folder.
+    """
+    from prefect.settings import PREFECT_API_URL
+
+    from tests.storm.storm import Zygote
+
+    started = Zygote(
+        {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}, folder / "log"
+    )
+    try:
+        yield started
+    finally:
+        started.close()
 
 
 def main() -> None:

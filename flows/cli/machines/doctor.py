@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -43,17 +44,49 @@ def model_checks(folder: Path) -> list[MachineCheck]:
     from genenv_core.exchange.given_models import probe_of
 
     found: list[MachineCheck] = []
+    folder = folder.expanduser()
     for policy in Policy:
         name = f"as pi_{policy}"
         try:
-            given, probe = probe_of(policy, folder.expanduser(), field="--model")
+            given, probe = probe_of(policy, folder, field="--model")
         except GenenvError as error:
             found.append(MachineCheck(name, False, str(error)))
         else:
             found.append(
                 MachineCheck(name, True, f"{'; '.join(probe.lines)} (sha256 {given.sha256[:16]})")
             )
+    if all(one.ok for one in found):
+        found.append(_sampled(folder))
     return found
+
+
+def _sampled(folder: Path) -> MachineCheck:
+    """Load a checkpoint as the engine transformers does, where this machine has the memory."""
+    from genenv_core.engines.transformers.engine import TransformersEngine
+    from genenv_core.engines.transformers.unloaded import bytes_as_float32
+
+    name, needed, free = "by engine transformers", bytes_as_float32(folder), _free_memory()
+    if needed > free:
+        return MachineCheck(
+            name, True,
+            f"not tried: its weights take {needed / 1e9:.1f} GB as float32 and {free / 1e9:.1f} GB "
+            "are free; ask on the machine that samples",
+        )  # fmt: skip
+    began = time.monotonic()
+    try:
+        TransformersEngine.load(folder, threads=1).close()
+    except GenenvError as error:
+        return MachineCheck(name, False, str(error))
+    seconds = time.monotonic() - began
+    return MachineCheck(name, True, f"loads in {seconds:.1f} s and continues a text from its cache")
+
+
+def _free_memory() -> float:
+    """Return the bytes that a process may still take here."""
+    import psutil
+
+    limits = [one.left for one in allowances() if one.what == "memory"]
+    return min([psutil.virtual_memory().available, *limits])
 
 
 def _python() -> MachineCheck:

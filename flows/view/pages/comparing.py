@@ -30,6 +30,9 @@ MOST_REASONS = 6
 MOST_VALUES = 5
 """Values of a setting that are named of a group."""
 
+VERDICTS = "bool_and(measure <> 'answer_probability')"
+"""The condition for the differences of a group of pairs to be those of verdicts on tasks."""
+
 DIFFERENCES = "Where the configurations differ"
 
 BY = {
@@ -192,7 +195,7 @@ def _results(names: Sequence[str]) -> str:
     """Return the question for a row a run: its results, and how far it is from the first run.
 
     The difference is that of equal tasks at the last epoch that both runs have, by P(answer) where
-    both have it; its interval is that of Student's t over the tasks. Runs with different test
+    both have it; its interval is over the tasks, as in `test_gains`. Runs with different test
     tasks have neither.
     """
     first = text(names[0])
@@ -230,16 +233,16 @@ shared AS (
     GROUP BY m.run_id, m.measure
 ),
 pairs AS (
-    SELECT s.run_id, s.epoch, t.task_id,
+    SELECT s.run_id, s.epoch, t.task_id, s.measure,
         max(t.value) FILTER (t.run_id = s.run_id)
             - max(t.value) FILTER (t.run_id = {first}) AS apart
     FROM shared AS s
     JOIN tested AS t ON t.epoch = s.epoch AND t.measure = s.measure
         AND t.run_id IN (s.run_id, {first})
-    GROUP BY s.run_id, s.epoch, t.task_id
+    GROUP BY s.run_id, s.epoch, t.task_id, s.measure
 ),
 paired AS (
-{paired("pairs", "run_id, epoch")}
+{paired("pairs", "run_id, epoch", verdicts=VERDICTS)}
 ),
 alike AS (SELECT * FROM paired WHERE others = 0)
 SELECT a.apart AS minus_first, a.low, a.high,

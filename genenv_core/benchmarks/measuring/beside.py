@@ -59,12 +59,12 @@ def beside(domain: BenchmarkDomain[Any], before: pl.DataFrame, after: pl.DataFra
             continue
         paired = [item for item in first[name] if item in second[name]]
         gaps = [second[name][item] - first[name][item] for item in paired]
-        difference = _difference(gaps) if len(gaps) > 1 else None
+        difference = paired_difference(gaps) if len(gaps) > 1 else None
         found.append(Beside(domain.name, name, len(gaps), metric, later[name], difference))
     return found
 
 
-def _difference(gaps: Sequence[float]) -> tuple[float, float, float]:
+def paired_difference(gaps: Sequence[float]) -> tuple[float, float, float]:
     """Return the mean of at least two differences in [-1, 1], and the ends of its interval."""
     centre = mean(gaps)
     one_each = [-1.0, 1.0] if all(gap in (-1, 0, 1) for gap in gaps) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -72,10 +73,7 @@ class ModelsConfig(Section):
             name, revision = getattr(self, policy), getattr(self, f"{policy}_revision")
             hub = is_hub_id(name)
             if hub and revision is None:
-                raise ValueError(
-                    f"models.{policy} {name!r} is a hub id and needs its commit: set "
-                    f"models.{policy}_revision (a directory is written with a leading ./ or /)"
-                )
+                raise ValueError(uncommitted(f"models.{policy}", name, f"models.{policy}_revision"))
             if revision is not None and not hub:
                 raise ValueError(
                     f"models.{policy}_revision does nothing for {name!r}, which is no hub id: "
@@ -132,6 +130,23 @@ def _check_date(field: str, value: object) -> None:
 def is_hub_id(name: str) -> bool:
     """Return whether a model's name is a hub id, not a directory."""
     return name != "bootstrap" and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) is not None
+
+
+def uncommitted(field: str, name: str, revision: str) -> str:
+    """Return what to write for a hub id without a commit, which may be meant as a directory.
+
+    `revision` is the field of the commit.
+    """
+    folder = Path(name).absolute()
+    if folder.is_dir():
+        return (
+            f"{field} {name!r} is a hub id, and the directory {folder} is there as well: write "
+            f"./{name} for the directory, or set {revision} to the commit of the hub repository"
+        )
+    return (
+        f"{field} {name!r} is a hub id and needs its commit: set {revision}. If it is meant as a "
+        f"directory: there is no {folder}; write its path with a leading ./, / or ~/"
+    )
 
 
 class ModelSizeConfig(Section):

@@ -1,6 +1,7 @@
 """What a checkpoint says of its weights before they are loaded, and what that rules out.
 
-A plan asks this of each given model. To load the weights would take minutes and their memory.
+A plan asks this of each given model. To load the weights would take minutes and their memory; they
+are read through once, piece by piece, as their digest is.
 """
 
 # transformers comes without complete types.
@@ -10,9 +11,13 @@ A plan asks this of each given model. To load the weights would take minutes and
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from genenv_core.errors import ModelError, one_line
 
@@ -20,18 +25,40 @@ LFS = b"version https://git-lfs"
 """What a file begins with that git-lfs has not fetched."""
 
 
+EXPONENTS = {
+    "F64": (np.dtype("<u8"), 0x7FF0_0000_0000_0000),
+    "F32": (np.dtype("<u4"), 0x7F80_0000),
+    "F16": (np.dtype("<u2"), 0x7C00),
+    "BF16": (np.dtype("<u2"), 0x7F80),
+}
+"""Type of a tensor in safetensors -> its numbers as integers, and the bits of their exponent: NaN
+and Inf alone have all of them set (IEEE 754). Nothing can train weights of another type."""
+
+AT_ONCE = 2**22
+"""Numbers of a tensor that are looked at together, which bounds the memory."""
+
+OTHER_HEADS = (
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+)
+"""Tables of transformers: the classes whose head gives numbers about a text, such as a reward."""
+
+
 def check_unloaded(where: str, folder: Path) -> int | None:
     """Return how many tokens a checkpoint's model embeds, None where its configuration says none.
 
     `where` names the checkpoint in errors. Raises `ModelError` where config.json is no
     configuration of a causal language model that transformers knows, where the weights are
-    quantized, and where a file of weights is cut off or was never fetched.
+    quantized or those of a model with another head, and where a file of weights is cut off, was
+    never fetched, or holds NaN or Inf.
     """
     stored = _stored(where, folder)
     config = _read(where, stored)
     _check_plain(where, stored, config)
     for path in sorted(folder.glob("*.safetensors")):
         _check_whole(where, path)
+        _check_finite(where, path)
     size = getattr(config, "vocab_size", None)
     return size if isinstance(size, int) else None
 
@@ -73,6 +100,7 @@ def _read(where: str, stored: dict[str, Any]) -> Any:
             "is no causal language model, so it cannot continue a prompt: use one that "
             "AutoModelForCausalLM loads"
         )
+    _check_head(where, stored)
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(stored)).get_text_config()
     except Exception as error:  # the library raises its own and everything that wrong types raise
@@ -80,6 +108,20 @@ def _read(where: str, stored: dict[str, Any]) -> Any:
             f"{where}: config.json is no configuration of the model_type {kind!r}: "
             f"{type(error).__name__}: {one_line(error, 200)}; fetch it again"
         ) from error
+
+
+def _check_head(where: str, stored: dict[str, Any]) -> None:
+    """Raise `ModelError` for a model that rates texts: loading would drop its head in silence."""
+    from transformers.models.auto import modeling_auto
+
+    others = {name for table in OTHER_HEADS for name in getattr(modeling_auto, table).values()}
+    saved = [str(name) for name in stored.get("architectures") or ()]
+    if found := [name for name in saved if name in others]:
+        raise ModelError(
+            f"{where}: it was saved as {found[0]} (architectures in config.json), whose head gives "
+            "numbers about a text, as reward models do, and not the next token: give the language "
+            "model that it was made from, or one saved as a ...ForCausalLM"
+        )
 
 
 def _check_plain(where: str, stored: dict[str, Any], config: Any) -> None:
@@ -112,6 +154,58 @@ def _check_whole(where: str, path: Path) -> None:
             else f"{where}: {path.name} is damaged, or was not fetched to its end "
             f"({one_line(error, 100)}): fetch it again"
         ) from error
+
+
+def _check_finite(where: str, path: Path) -> None:
+    """Raise `ModelError` where a file of weights holds NaN or Inf."""
+    stat = path.stat()
+    spoilt = _not_finite(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    if spoilt:
+        first = next(iter(spoilt))
+        raise ModelError(
+            f"{where}: {path.name} holds NaN or Inf in {len(spoilt)} tensor(s), {spoilt[first]} "
+            f"number(s) of {first} among them: what wrote it diverged, or overflowed in float16. "
+            "Give an earlier checkpoint, or save it again from the original as bfloat16 or float32"
+        )
+
+
+@cache
+def _not_finite(path: Path, inode: int, size: int, mtime_ns: int) -> dict[str, int]:
+    """Return how many numbers of each tensor are NaN or Inf, of those that have some.
+
+    A file is read once a process, as long as it stays the same.
+    """
+    header, begin = _header(path)
+    content = np.memmap(path, mode="r")[begin:]
+    found: dict[str, int] = {}
+    for name, tensor in header.items():
+        if tensor["dtype"] not in EXPONENTS:
+            continue
+        kind, exponent = EXPONENTS[tensor["dtype"]]
+        first, end = tensor["data_offsets"]
+        numbers = content[first:end].view(kind)
+        count = 0
+        for start in range(0, len(numbers), AT_ONCE):
+            bits = numbers[start : start + AT_ONCE] & kind.type(exponent)
+            if bits.max() == exponent:
+                count += int((bits == exponent).sum())
+        if count:
+            found[name] = count
+    return found
+
+
+def bytes_as_float32(folder: Path) -> int:
+    """Return the bytes of a checkpoint's weights once they are loaded as float32."""
+    headers = [_header(path)[0] for path in folder.glob("*.safetensors")]
+    return sum(4 * math.prod(one["shape"]) for header in headers for one in header.values())
+
+
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """Return the tensors of a file of safetensors by name, and where their bytes begin."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header: dict[str, Any] = json.loads(file.read(length))
+    return {name: one for name, one in header.items() if name != "__metadata__"}, 8 + length
 
 
 def check_vocabulary(where: str, size: int | None, tokenizer: Any, used: Collection[int]) -> None:

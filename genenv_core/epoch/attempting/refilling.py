@@ -25,11 +25,9 @@ Play = Callable[[Sequence[Task]], tuple[pl.DataFrame, pl.DataFrame]]
 """Attempts tasks, and returns the rows of `traces` and `trace_tokens` of these attempts."""
 
 
-def refill_of(config: RunConfig) -> Refill | None:
-    """Return how an epoch's groups without a signal are refilled; None: they are not."""
+def refill_of(config: RunConfig) -> Refill:
+    """Return how an epoch's groups without a signal are refilled, where a run asks for that."""
     refill, written = config.refill, config.generation
-    if not refill.groups:
-        return None
     most = most_tasks(refill, tasks=written.tasks, candidates=written.candidates)
     return Refill(refill.groups, most)
 

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
-from genenv_core.domains.protocol import Domain
+from genenv_core.domains.protocol import (
+    ConstrainsEnv,
+    Domain,
+    EmbedsTasks,
+    KnowsSolution,
+    NamesLeaks,
+    ReadsAnswers,
+    SeedData,
+    SimulatedTools,
+    ToolsByTask,
+    WritesAnswers,
+)
 from genenv_core.domains.steps import FAILURES, shortly, stepped
 from genenv_core.play.asked import line_of, raised, shown
-from genenv_core.play.checking.shapes import StopChecking, check_fields, items_of
+from genenv_core.play.checking.shapes import DomainFault, StopChecking, check_fields, items_of
 from genenv_core.types import Observation, TaskDraft
 
 Value = TypeVar("Value")
@@ -35,6 +47,67 @@ SLOW = (
 """What to do about a call that takes too long: in a regular expression, and elsewhere."""
 
 _MATCHES = re.compile(r"\bre\.|match\(|search\(|findall\(|finditer\(|sub\(|split\(")
+
+
+_PROTOCOLS = (
+    Domain,
+    ConstrainsEnv,
+    EmbedsTasks,
+    KnowsSolution,
+    NamesLeaks,
+    ReadsAnswers,
+    SeedData,
+    SimulatedTools,
+    ToolsByTask,
+    WritesAnswers,
+)
+
+
+def of_signatures(domain: object) -> Iterator[DomainFault]:
+    """Yield the methods of a domain that nobody can call as genenv calls them."""
+    for name, known in _known_methods(type(domain)).items():
+        stands = inspect.getattr_static(domain, name, None)
+        if stands is None or stands is known or isinstance(stands, property):
+            continue
+        method: Any = getattr(domain, name)
+        needed = [
+            one
+            for one in list(inspect.signature(known).parameters.values())[1:]
+            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        ]
+        names = ", ".join(one.name for one in needed)
+        remedy = f"write def {name}({', '.join(['self', *(one.name for one in needed)])})"
+        if not callable(method):
+            yield DomainFault(name, f"is {shown(method)}, no method", remedy)
+        elif inspect.iscoroutinefunction(method):
+            yield DomainFault(name, "is an async method, and genenv awaits none", remedy)
+        elif takes := _other_parameters(method, needed):
+            yield DomainFault(name, f"takes {takes}, and genenv calls {name}({names})", remedy)
+
+
+def _known_methods(kind: type) -> Mapping[str, Any]:
+    """Return the methods that genenv declares: in its protocols, and in the bases of a class."""
+    bases = [base for base in kind.__mro__[:0:-1] if base.__module__.startswith("genenv_core.")]
+    return {
+        name: one
+        for declared in (*_PROTOCOLS, *bases)
+        for name, one in vars(declared).items()
+        if inspect.isfunction(one) and not name.startswith("_")
+    }
+
+
+def _other_parameters(method: Any, needed: Sequence[inspect.Parameter]) -> str:
+    """Return the parameters of a method where they do not take the needed ones, else ''."""
+    try:
+        own = inspect.signature(method)
+    except (TypeError, ValueError):  # some builtins have none
+        return ""
+    named = {one.name: None for one in needed if one.kind is one.KEYWORD_ONLY}
+    try:
+        own.bind(*(None for one in needed if one.kind is not one.KEYWORD_ONLY), **named)
+    except TypeError:
+        return str(own.replace(return_annotation=own.empty))
+    return ""
 
 
 class _Over(BaseException):

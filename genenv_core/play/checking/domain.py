@@ -34,7 +34,7 @@ from genenv_core.domains.steps import shortly, stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.asked import SHOWN, shown, wrong_verdict
 from genenv_core.play.certificate import CANARIES, answer_verdict, certify, said
-from genenv_core.play.checking.calling import attempted, called, drawn, limited
+from genenv_core.play.checking.calling import attempted, called, drawn, limited, of_signatures
 from genenv_core.play.checking.seed_data import of_seed_data
 from genenv_core.play.checking.shapes import (
     DomainFault,
@@ -114,6 +114,8 @@ def check_domain(
         heldout: how many held-out tasks are asked for.
     """
     domain = get_domain(name, options)
+    if wrong := list(of_signatures(domain)):
+        return wrong
     try:
         faults = list(of_attributes(domain))
         drafts, kept = _tasks(domain, base, heldout)
@@ -136,8 +138,8 @@ def check_shortly(domain: Domain, *, base: int, heldout: int) -> None:
     Without base tasks, which then come from a file, it is seen at a held-out one.
     """
     try:
-        faults = list(of_attributes(domain))
-        drafts, kept = _tasks(domain, base, heldout)
+        faults = [*of_signatures(domain), *of_attributes(domain)]
+        drafts, kept = ([], []) if faults else _tasks(domain, base, heldout)
         for draft in (*drafts, *kept)[:1]:
             faults += _of_task(domain, draft)
     except StopChecking as stop:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from genenv_core.domains.steps import LONGER, storable, too_long
 from genenv_core.errors import GenenvError
-from genenv_core.play.asked import shown, wrong_chance
+from genenv_core.play.asked import plain, shown, wrong_chance
 from genenv_core.play.simulator import checked
 from genenv_core.storage.canonical import canonical_json, place_of
 from genenv_core.types import JsonObject, TaskDraft
@@ -126,7 +126,9 @@ def check_fields(method: str, draft: TaskDraft) -> None:
     number = isinstance(difficulty, int | float) and not isinstance(difficulty, bool)
     if not number or not math.isfinite(difficulty):
         raise StopChecking(
-            method, f"a task's difficulty is {shown(difficulty)}", "make it a finite number"
+            method,
+            f"a task's difficulty is {shown(difficulty)}",
+            f"make it a finite number{plain(difficulty)}",
         )
     if wrong := wrong_chance(draft.chance):
         raise StopChecking(method, wrong.found, wrong.remedy)
@@ -138,7 +140,9 @@ def check_fields(method: str, draft: TaskDraft) -> None:
         ) from None
     except (TypeError, ValueError, RecursionError, GenenvError) as error:
         raise StopChecking(
-            method, f"a task's spec is no JSON: {error}", "keep JSON in it"
+            method,
+            f"a task's spec is no JSON: {error}",
+            "keep JSON in it: texts as keys, lists, texts, plain numbers, True, False and None",
         ) from None
     if kept != draft.spec:
         raise StopChecking(

@@ -7,6 +7,8 @@ arms that have one, and can be as large as the bound of its generations.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from genenv_core.config.comparison import Comparison, planned_runs
@@ -170,3 +172,25 @@ def test_a_comparison_has_teachers_of_two_sizes() -> None:
     assert {name: config.data.set_tasks for name, config in configs.items()} == {
         "genenv": 0, "static": 24, "teacher2": 12, "teacher4": 24,
     }  # fmt: skip
+
+
+@mutation(
+    "a directory of this name is not seen", "genenv_core/config/sections/models.py",
+    "    if folder.is_dir():\n", "    if False:\n",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("field", "setting"),
+    [("models.agent", "models.agent={}"), ("teacher.model", "teacher.model={}")],
+)
+def test_a_bare_name_is_a_hub_id_and_the_error_says_which_directory_it_might_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, setting: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ConfigError) as caught:
+        resolve("tiny", overrides=[setting.format("mine")])
+    assert f"{field} 'mine' is a hub id, and the directory {tmp_path / 'mine'}" in str(caught.value)
+    assert "write ./mine for the directory, or set " in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        resolve("tiny", overrides=[setting.format("models/other")])
+    assert f"there is no {tmp_path / 'models/other'}; write its path" in str(caught.value)

@@ -130,7 +130,6 @@ def test_rounds_add_up() -> None:
 def test_a_configuration_says_how_far_an_epoch_is_refilled() -> None:
     """The preset tiny attempts 8 tasks."""
     three = ["generation.candidates=3", "refill.groups=5"]
-    assert refill_of(resolve("tiny")) is None
     assert refill_of(resolve("tiny", overrides=three)) == Refill(5, 24)
     bound = [*three, "refill.max_tasks=12"]
     assert refill_of(resolve("tiny", overrides=bound)) == Refill(5, 12)

@@ -4,7 +4,8 @@ Invariants: the same tasks come from JSONL, CSV, Parquet, verl's Parquet and a s
 row names file, line or row, field and reason, and stops the import unless bad rows are skipped,
 then each is listed; no held-out task becomes a base task; a mapping reaches into structures; of a
 folder the split train of one configuration is read, or its choices are named; columns that are not
-asked for do no harm; a file of another form than its ending is named by its form.
+asked for do no harm; a file of another form than its ending is named by its form, with what to do;
+settings of data.base_file are named for that file alone.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from genenv_core.config.load import resolve
 from genenv_core.config.sections.data import DataConfig
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.base_data import heldout_fingerprints, read_base
+from genenv_core.exchange.external import offline_input
 from tests.mutations import mutation
 
 BASE_ROWS = "genenv_core/exchange/base_rows.py"
@@ -96,7 +99,9 @@ BAD = [
     ("base.jsonl", '{"program": "+ 1 pigs 2"}\n', "unparseable: unknown item 'pigs'"),
     ("base.csv", "program\n+ 1 bolts 2\n- 1 bolts 3\n", 'base.csv:3: field "program"'),
     ("base.csv", "program\n+ 1 bolts 2,3,4\n", ":2: has 2 more values than the header"),
-    ("base.csv", "text\n+ 1 bolts 2\n", 'field "program" is None'),
+    ("base.csv", "text\n+ 1 bolts 2\n", 'field "program" is missing (the row has text), expected'),
+    ("base.jsonl", '{"program": null}', 'field "program" is None, expected a text'),
+    ("base.jsonl", '{"program": "+ 1 bolts 2"},\n', ":1: is no JSON: it ends with a comma"),
 ]  # fmt: skip
 
 
@@ -161,8 +166,36 @@ def test_unknown_endings_and_broken_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read as parquet"):
         read_base(tmp_path / "base.parquet", DESK)
     (tmp_path / "base.csv").write_bytes(b"program\n\xff\n")
-    with pytest.raises(DataError, match="cannot be read as csv"):
+    with pytest.raises(DataError, match=r"csv:2: is no text in UTF-8 \(byte 0xff in .*save it as"):
         read_base(tmp_path / "base.csv", DESK)
+    with pytest.raises(DataError, match="it is a directory, not a file"):
+        read_base(tmp_path, DESK, format_="jsonl")
+
+
+@mutation(
+    "a file without the column has a bad first row", BASE_ROWS,
+    "        if top not in names:\n", "        if False:\n",
+)  # fmt: skip
+def test_a_file_without_the_column_is_named_with_the_columns_that_it_has(tmp_path: Path) -> None:
+    pl.DataFrame({"text": PROGRAMS, "n": 1}).write_parquet(tmp_path / "base.parquet")
+    with pytest.raises(DataError, match=r"has no column 'program', only text, n: .*base_mapping"):
+        read_base(tmp_path / "base.parquet", DESK, skip_bad=True)
+
+
+@mutation(
+    "settings of data.base_file are named for other files", "genenv_core/exchange/base_data.py",
+    "of_base = field == BASE_FILE", "of_base = True",
+)  # fmt: skip
+@pytest.mark.parametrize("data", [b"PAR1", b'{"program": "what"}\n'])
+def test_what_does_nothing_for_another_file_is_not_advised(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"data\.(base_format|skip_bad)"):
+        read_base(path, DESK, format_="jsonl")
+    with pytest.raises(DataError) as caught:
+        read_base(path, DESK, format_="jsonl", field="data.offline_file")
+    assert not any(f"data.{name}" in str(caught.value) for name in ("base", "skip_bad"))
+    assert any(said in str(caught.value) for said in ("convert it", "the row of data.offline_file"))
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -208,7 +241,16 @@ def test_odd_values_of_other_columns_do_no_harm(tmp_path: Path) -> None:
     [
         ("a.csv", b'[{"program": "x"}]', "JSON and is read as csv"),
         ("a.csv", b"PAR1", "Parquet and is read as csv"),
-        ("a.jsonl", b"\x1f\x8b\x08", "gzip and is read as jsonl"),
+        ("a.jsonl", b"\x1f\x8b\x08", "gzip and is read as jsonl: unpack it"),
+        ("a.jsonl", b"BZh91AY", "bzip2 and is read as jsonl: unpack it"),
+        ("a.jsonl", b"a" + b"\0" * 256 + b"ustar", "a tar archive and is read as jsonl: unpack"),
+        (
+            "a.csv",
+            "program".encode("utf-16"),
+            "text in UTF-16 and is read as csv: save it as UTF-8",
+        ),
+        ("a.jsonl", "{}".encode("utf-32"), "text in UTF-32 and is read as jsonl"),
+        ("a.jsonl", "{}".encode("utf-16-le"), "binary, or text in UTF-16 and is read"),
         ("a.json", b"<!DOCTYPE html>", "HTML and is read as jsonl"),
         ("a.parquet", b'{"program": "x"}', "JSON and is read as parquet"),
         ("a.parquet", b"version https://git-lfs.github.com/spec/v1", "a pointer of Git LFS"),
@@ -222,6 +264,30 @@ def test_another_form_than_the_ending_is_named(
     path.write_bytes(data)
     with pytest.raises(DataError, match=f"{name}: is {form}"):
         read_base(path, DESK, skip_bad=True)
+
+
+@mutation(
+    "a directory is read for the digest of an offline file", "genenv_core/exchange/external.py",
+    "unreadable(Path(name).expanduser()):", "None:",
+)  # fmt: skip
+def test_a_directory_is_no_offline_file(tmp_path: Path) -> None:
+    run = resolve("tiny", overrides=["arm=offline", f"data.offline_file={tmp_path}"])
+    with pytest.raises(DataError, match=r"data\.offline_file .*: it is a directory, not a file"):
+        offline_input(run)
+
+
+@mutation(
+    "a packed file is to be given a format", "genenv_core/exchange/base_data.py",
+    "(form := form_of(path)) and form[1] != CONVERT", "(form := form_of(path)) and not form",
+)  # fmt: skip
+def test_a_packed_file_is_to_be_unpacked_whatever_its_ending(tmp_path: Path) -> None:
+    path = tmp_path / "base.jsonl.gz"
+    path.write_bytes(b"\x1f\x8b\x08")
+    with pytest.raises(ConfigError, match=r"data\.base_file .*is gzip: unpack it first"):
+        read_base(path, DESK)
+    path.write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"set data\.base_format to"):
+        read_base(path, DESK)
 
 
 def folder(path: Path, *files: str, readme: str = "") -> Path:

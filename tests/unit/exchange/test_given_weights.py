@@ -1,9 +1,10 @@
 """Weights of given models that could not be loaded, sampled or trained.
 
 Invariants: before any work, and without loading weights, a model that transformers does not know,
-that continues no text, whose weights are quantized, cut off, not fetched, or an adapter's alone,
-and one that a tokenizer's tokens go beyond, are refused in words that say what to do; a token that
-only fills rows may be beyond; the engine samples only what continues from its cache as without.
+that continues no text or has the head of a reward model, whose weights are quantized, cut off, not
+fetched, NaN or Inf, or an adapter's alone, and one that a tokenizer's tokens go beyond, are refused
+in words that say what to do; a token that only fills rows may be beyond; the engine samples only
+what continues from its cache as without, and `doctor` asks that engine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken
 from transformers import (
     BertConfig,
@@ -26,8 +28,10 @@ from transformers import (
     T5Config,
 )
 
+from flows.cli.machines import doctor
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.engines.transformers.engine import TransformersEngine
+from genenv_core.engines.transformers.unloaded import bytes_as_float32
 from genenv_core.errors import EngineError, ModelError
 from genenv_core.exchange.given_models import model_folder, probe_of
 from genenv_core.training.policies.weights import load_policy
@@ -36,6 +40,7 @@ from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_model, tiny_tokenizer
 
 UNLOADED = "genenv_core/engines/transformers/unloaded.py"
+WHERE = "model.safetensors"
 KV_CACHE = "genenv_core/engines/transformers/kv_cache.py"
 GIVEN = "genenv_core/exchange/given_models.py"
 WEIGHTS = "genenv_core/training/policies/weights.py"
@@ -67,6 +72,18 @@ def cut_off(folder: Path) -> None:
     weights.write_bytes(weights.read_bytes()[:-100])
 
 
+def spoilt(dtype: torch.dtype, *numbers: float) -> Callable[[Path], None]:
+    """Return what saves the weights as `dtype`, with these numbers at the end of one tensor."""
+
+    def spoil(folder: Path) -> None:
+        weights = {name: one.to(dtype) for name, one in load_file(folder / WHERE).items()}
+        one = weights["model.layers.0.mlp.up_proj.weight"]
+        one.view(-1)[-len(numbers) :] = torch.tensor(numbers, dtype=dtype)
+        save_file(weights, folder / WHERE, metadata={"format": "pt"})
+
+    return spoil
+
+
 def config_of(**values: Any) -> Callable[[Path], None]:
     return lambda folder: changed(folder, "config.json", **values)
 
@@ -94,6 +111,16 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "is a pointer of git-lfs, not the weights: run `git lfs pull`",
     ),
+    "a reward model": (
+        config_of(architectures=["Qwen2ForSequenceClassification"]),
+        r"saved as Qwen2ForSequenceClassification .*as reward models do.*: give the language model",
+    ),
+    "NaN": (
+        spoilt(torch.float32, 1.0, float("nan")),
+        r"safetensors holds NaN or Inf in 1 tensor.*, 1 number.* of model\.layers\.0\.mlp\.up_proj",
+    ),
+    "Inf": (spoilt(torch.float16, float("inf"), 1.0), r"1 number.*Give an earlier checkpoint"),
+    "both": (spoilt(torch.bfloat16, float("-inf"), float("nan")), r"in 1 tensor.*, 2 number"),
     "an end of words": (
         lambda folder: changed(folder, "generation_config.json", eos_token_id="<|im_end|>"),
         r"generation_config\.json names '<|im_end|>', which is no id of a token",
@@ -114,6 +141,14 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 @mutation(
     "files of weights are not looked into", UNLOADED,
     'sorted(folder.glob("*.safetensors")):', 'sorted(folder.glob("*.none")):',
+)  # fmt: skip
+@mutation(
+    "reward models are taken", UNLOADED,
+    "[name for name in saved if name in others]", "[name for name in saved if not others]",
+)  # fmt: skip
+@mutation(
+    "weights that are no numbers are taken", UNLOADED,
+    "            if bits.max() == exponent:\n", "            if False:\n",
 )  # fmt: skip
 @mutation(
     "an end token may be a word", "genenv_core/play/chat.py",
@@ -199,3 +234,43 @@ def test_the_engine_takes_what_continues_from_its_cache(tmp_path: Path, name: st
         return
     with pytest.raises(EngineError, match=f"type '{name}' does not continue a text from its cache"):
         TransformersEngine.load(tmp_path, threads=1)
+
+
+@mutation(
+    "an exponent of bfloat16 is read as one of float16", UNLOADED,
+    '"BF16": (np.dtype("<u2"), 0x7F80)', '"BF16": (np.dtype("<u2"), 0x7C00)',
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_the_largest_and_smallest_numbers_of_a_type_are_numbers(
+    tmp_path: Path, dtype: torch.dtype
+) -> None:
+    """The spoilt checkpoints beside this show that each type is looked at."""
+    folder, ends = checkpoint(tmp_path / "given"), torch.finfo(dtype)
+    spoilt(dtype, ends.max, ends.min, ends.smallest_normal, 0.0)(folder)
+    assert model_folder(Policy.AGENT, folder)
+
+
+@mutation(
+    "doctor does not ask the engine", "flows/cli/machines/doctor.py",
+    "    if all(one.ok for one in found):\n", "    if False:\n",
+)  # fmt: skip
+@mutation(
+    "doctor loads what does not fit", "flows/cli/machines/doctor.py",
+    "    if needed > free:\n", "    if False:\n",
+)  # fmt: skip
+def test_doctor_asks_the_engine_of_a_run_where_there_is_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(tmp_path / "given")
+    numbers = sum(one.numel() for one in load_file(folder / WHERE).values())
+    assert bytes_as_float32(folder) == 4 * numbers
+    *_, asked = doctor.model_checks(folder)
+    assert asked.ok and "continues a text from its cache" in asked.detail
+    torch.manual_seed(0)
+    small(164)["mamba"]().save_pretrained(folder)
+    *probed, asked = doctor.model_checks(folder)
+    assert all(one.ok for one in probed) and not asked.ok
+    assert "a model of type 'mamba' does not continue a text from its cache" in asked.detail
+    monkeypatch.setattr(doctor, "_free_memory", lambda: 4.0 * 164)
+    *_, left_out = doctor.model_checks(folder)
+    assert left_out.ok and left_out.detail.startswith("not tried: ")

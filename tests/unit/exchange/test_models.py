@@ -81,7 +81,7 @@ def pickled(folder: Path) -> Path:
 @pytest.mark.slow
 @mutation(
     "the missing model of a preset is not said how to have", "genenv_core/exchange/given_models.py",
-    "no such directory{_how_to_have(folder)}", "no such directory",
+    "{looked_for(folder)}{_how_to_have(folder)}", "{looked_for(folder)}",
 )  # fmt: skip
 def test_the_missing_model_of_the_preset_laptop_is_named_with_what_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -90,9 +90,14 @@ def test_the_missing_model_of_the_preset_laptop_is_named_with_what_writes_it(
     with pytest.raises(ModelError) as raised:
         given_to(resolve("laptop"))
     said = str(raised.value)
-    assert said.startswith("models.agent models/SmolLM2-135M-Instruct: no such directory: `make sm")
+    assert said.startswith(
+        "models.agent models/SmolLM2-135M-Instruct: no such directory (looked for /"
+    )
+    assert "/models/SmolLM2-135M-Instruct): `make smollm2`" in said
     assert said.endswith("--set models.agent=DIRECTORY --set models.env=DIRECTORY")
-    with pytest.raises(ModelError, match=r"models.agent nope: no such directory$"):
+    with pytest.raises(
+        ModelError, match=rf"models.agent nope: no such directory \(looked for {Path.cwd()}/nope\)$"
+    ):
         given_to(resolve("laptop", overrides=["models.agent=./nope"]))
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -28,6 +29,7 @@ from genenv_core.config.load import resolve
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.play.asked import wrong_verdict
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.checking import calling
 from genenv_core.play.checking import domain as checking
@@ -179,6 +181,10 @@ class Silent:
     pass
 
 
+async def _later(self: Any, draft: TaskDraft, messages: list[Message]) -> Verdict:
+    return Verdict(1.0, True)
+
+
 BROKEN: list[tuple[str, str, Any, str]] = [
     # (what is broken, the method or attribute, what it is, what is said)
     ("no version", "version", "", "is ''"),
@@ -188,6 +194,13 @@ BROKEN: list[tuple[str, str, Any, str]] = [
      [{"function": {"name": "look", "parameters": {"type": "thing"}}}],
      "parameters are no JSON schema"),
     ("no method", "score", None, "no such method"),
+    ("a number for a method", "parse", 7, "is 7, no method"),
+    ("a judge of one argument", "score", lambda self, d: None,
+     "takes (d), and genenv calls score(draft, messages)"),
+    ("an async judge", "score", _later, "is an async method"),
+    ("mixed keys in the spec", "base_tasks", each(spec={"a": [{1: "a", "b": 2}]}),
+     'spec is no JSON: ["a"][0] has the key 1 (int)'),
+    ("a difficulty of numpy", "base_tasks", each(difficulty=np.float32(2)), "is np.float32(2.0)"),
     ("no list of tasks", "base_tasks", nothing, "returned None"),
     ("texts for tasks", "base_tasks", base_tasks(lambda d: ["a"] * len(d)), "'a'"),
     ("too few tasks", "base_tasks", base_tasks(lambda d: d[:3]), "3 tasks, 20 were"),
@@ -263,6 +276,66 @@ def _picky(domain: Any, draft: TaskDraft, messages: list[Message]) -> Any:
 def _shown(domain: Any, count: int) -> list[SeedExample]:
     messages: list[Message] = [{"role": "user", "content": "write"}]
     return [(messages, domain.heldout_tasks(0, 1)[0].program)] * count
+
+
+@mutation(
+    "a number of numpy is only said to be out of range", "genenv_core/play/asked.py",
+    'f"a reward is from 0 to 1{plain(reward)}"', '"a reward is from 0 to 1"',
+)  # fmt: skip
+def test_a_number_of_a_library_is_said_to_be_none_of_python() -> None:
+    wrong = wrong_verdict(Verdict(np.float32(0.5), True))  # type: ignore[arg-type]
+    assert wrong and wrong.found == "gives the reward np.float32(0.5)"
+    assert wrong.remedy.endswith("as a float of Python, not as float32: float(...)")
+    assert wrong_verdict(Verdict(np.float64(0.5), True)) is None  # which is a float
+    wrong = wrong_verdict(Verdict(2.0, True))
+    assert wrong and wrong.remedy == "a reward is from 0 to 1"
+
+
+@mutation(
+    "the methods of a base class may have other parameters",
+    "genenv_core/play/checking/calling.py",
+    "for declared in (*_PROTOCOLS, *bases)", "for declared in _PROTOCOLS",
+)  # fmt: skip
+def test_methods_that_a_base_class_calls_are_looked_at(begun: Path) -> None:
+    sound = type(get_domain(PLACE))
+    changed: dict[str, Any] = {"judge": lambda self, draft: None, "levels": 3}
+    faults = list(calling.of_signatures(type("Changed", (sound,), changed)({})))
+    assert {(fault.method, fault.remedy) for fault in faults} == {
+        ("judge", "write def judge(self, draft, answer)"),
+        ("levels", "write def levels(self)"),
+    }
+    with pytest.raises(ConfigError, match=r"domain countings: judge: takes \(draft\), and genenv"):
+        check_shortly(type("Changed", (sound,), changed)({}), base=8, heldout=8)
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "desk", "trails", PLACE])
+def test_what_genenv_has_itself_can_be_called_as_it_calls(begun: Path, name: str) -> None:
+    assert list(calling.of_signatures(get_domain(name))) == []
+
+
+@mutation(
+    "a class that takes no options is called with them", "genenv_core/domains/registry.py",
+    "if wrong := _not_called_with_options(make):", "if wrong := '':",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "class Odd:\n    def __init__(self): ...",
+            r"takes \(\), and genenv calls it with one mapp",
+        ),
+        ("class Odd:\n    def __init__(self, *, steps=3): ...", r"takes \(\*, steps=3\)"),
+        ("Odd = 7", "is 7, no class and no function: name the class of the domain"),
+    ],
+)
+def test_a_class_that_takes_no_options_is_said_what_it_is_called_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    file = tmp_path / f"odd_{abs(hash(text))}.py"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=rf"domain\.name '.*:Odd': odd_\d+:Odd {said}"):
+        get_domain(f"{file}:Odd")
 
 
 @mutation(

@@ -27,6 +27,7 @@ import scipy.stats
 from polars.testing import assert_frame_equal
 
 from genenv_core.algorithm.reward import judged_p_hat, judged_skill
+from genenv_core.benchmarks.measuring.beside import paired_difference
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.epoch.pooling import pools
@@ -1104,6 +1105,32 @@ def test_gains_are_paired_by_task(tmp_path: Path, tasks: int) -> None:
     near = 2e-3 * (high - low) if tasks == 4 else 1e-6  # of the expansion in 1 / degrees
     assert row["gain_low"] == pytest.approx(low, abs=near)
     assert row["gain_high"] == pytest.approx(high, abs=near)
+
+
+@mutation(
+    "a gain without a differing verdict is certain", "schemas/views/test_gains.sql",
+    "AND bool_and(n.value - o.value IN (-1, 0, 1)) AS verdicts", "AND false AS verdicts",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("start", "now"),
+    [
+        ((0, 0), (0, 0)),
+        ((1,) * 20, (1,) * 20),
+        ((0,) * 12, (1,) * 12),
+        ((0, 1, 0, 0, 1, 0, 1, 1), (1, 1, 0, 0, 0, 1, 1, 1)),
+    ],
+)
+def test_the_interval_of_a_gain_of_verdicts_is_that_of_two_models_beside_each_other(
+    tmp_path: Path, start: tuple[int, ...], now: tuple[int, ...]
+) -> None:
+    pairs = zip(start, now, strict=True)
+    tasks = {f"t{i}": pair for i, pair in enumerate(pairs)}
+    outcomes = {("greedy", task): [[a], [b]] for task, (a, b) in tasks.items()}
+    sql = "SELECT gain, gain_low, gain_high FROM test_gains WHERE measure = 'greedy'"
+    ((*row,),) = ask(tmp_path, evaluated(world(), outcomes), sql).rows()
+    gaps = [float(after - before) for before, after in tasks.values()]
+    assert row == pytest.approx(paired_difference(gaps), abs=4e-3)
+    assert row[2] - row[1] > 0.1
 
 
 def test_gains_of_each_measure_are_of_test_tasks_alone(tmp_path: Path) -> None:

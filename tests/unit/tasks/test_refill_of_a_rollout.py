@@ -20,7 +20,6 @@ import pytest
 import tasks.rollout
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.rows import frame
 from genenv_core.errors import StageError
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
@@ -43,9 +42,9 @@ SETTINGS = (
     "rollout.logprob_rows=0",
     "refill.groups=3",
 )
+WITHOUT = ("refill.groups=0",)
 CHOSEN = ("even0", "flat1", "flat2", "flat3")
 RESERVE = ("flat4", "even5", "even6", "even7", "even8")
-REFILL = Refill(3, 9)
 
 
 class Answers:
@@ -100,12 +99,12 @@ class World:
         fields = {"root": str(self.root), "run_id": "x"}
         return resolve("tiny", overrides=[*SETTINGS, *overrides], fields=fields)
 
-    def rollout(self, player: Answers, refill: Refill | None = REFILL) -> ArtifactRef:
-        """Return what the stage makes with a player."""
+    def rollout(self, player: Answers, *overrides: str) -> ArtifactRef:
+        """Return what the stage makes with a player; overrides as in `config`."""
         self.player = player
         agent = CheckpointRef(artifact=self.bootstrap, name="agent", digest="a", policy_version=0)
-        inputs = RolloutInputs(self.tasks, self.bootstrap, agent, refill=refill)
-        return run_stage(STAGE, compute, self.config(), 2, inputs).ref
+        inputs = RolloutInputs(self.tasks, self.bootstrap, agent)
+        return run_stage(STAGE, compute, self.config(*overrides), 2, inputs).ref
 
     def words(self, ref: ArtifactRef) -> list[str]:
         """Return the tasks of the groups in their order."""
@@ -147,12 +146,16 @@ def test_rounds_of_the_reserve_follow_until_there_are_groups_enough(world: World
 
 
 def test_a_bound_or_an_empty_reserve_ends_it(world: World) -> None:
-    assert world.words(world.rollout(Answers(), Refill(9, 6)))[5:] == list(RESERVE[:2])
-    assert world.words(world.rollout(Answers(), Refill(9, 99)))[5:] == list(RESERVE)
+    most = ("generation.tasks=4", "refill.groups=4", "refill.max_tasks=6")
+    few_right = Answers(even5=0)
+    assert world.words(world.rollout(few_right, *most))[5:] == list(RESERVE[:2])
+    assert world.words(world.rollout(Answers(), "refill.groups=9", "grpo.max_groups=40"))[
+        5:
+    ] == list(RESERVE)
 
 
 def test_without_a_refill_the_reserve_is_left_alone(world: World) -> None:
-    made = world.rollout(Answers(), None)
+    made = world.rollout(Answers(), *WITHOUT)
     assert world.words(made) == [*CHOSEN, "t0"] and "refilled" not in made.facts
 
 
@@ -208,6 +211,8 @@ def test_the_key_has_what_a_refill_needs_where_it_is_asked_for() -> None:
     assert more == {
         "refill.groups",
         "refill.max_tasks",
+        "generation.tasks",
+        "generation.candidates",
         *(f"curriculum.{name}" for name in judged_by),
     }
     assert asked["code"] != plain["code"]

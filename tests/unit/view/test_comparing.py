@@ -20,6 +20,7 @@ from flows.view.app import application
 from flows.view.pages import comparing
 from flows.view.pages.comparing import MOST
 from genenv_core import pools
+from genenv_core.benchmarks.measuring.beside import paired_difference
 from genenv_core.hiding import HIDDEN
 from genenv_core.storage.records.branches import Branch, note_branch
 from genenv_core.storage.records.differing import FirstDifference, differing, first_difference
@@ -93,7 +94,7 @@ def test_a_run_that_is_not_there_is_named(tmp_path: Path):
 )  # fmt: skip
 @mutation(
     "the interval of a difference takes the tasks for different ones", "flows/view/intervals.py",
-    "stddev_samp(apart) / sqrt(count(apart)) AS se", "stddev_samp(apart) AS se",
+    "stddev_samp(apart) / sqrt(count(apart)) AS gain_se", "stddev_samp(apart) AS gain_se",
 )  # fmt: skip
 @mutation(
     "the difference is taken from the other side", FILE,
@@ -131,6 +132,20 @@ def test_runs_of_which_one_has_no_answer_probability_are_compared_by_success(tmp
 
 
 @mutation(
+    "a difference without a differing verdict is certain", FILE,
+    ", verdicts=VERDICTS", "",
+)  # fmt: skip
+def test_a_difference_without_a_differing_verdict_has_a_width(tmp_path: Path):
+    store = LocalStore(tmp_path)
+    for seed, run in enumerate(("one", "other")):
+        play(store, run, {0: tasks(START), 1: tasks(ONE)}, sampled=True, seed=seed)
+    _, second = results(store, ["one", "other"])
+    ends = (second["minus_first"], second["low"], second["high"])
+    assert ends == pytest.approx(paired_difference([0.0] * len(ONE)), abs=1e-3)
+    assert second["high"] > 0.2
+
+
+@mutation(
     "tasks that one run has alone are left away in silence", FILE,
     "FROM paired WHERE others = 0", "FROM paired",
 )  # fmt: skip
@@ -161,7 +176,7 @@ def test_runs_with_other_test_tasks_have_no_interval_and_say_so(tmp_path: Path):
 )  # fmt: skip
 @mutation(
     "a difference of arms has the interval of two anyway", "flows/view/intervals.py",
-    "CASE WHEN same >= {least} THEN", "CASE WHEN same >= 2 THEN",
+    "CASE WHEN tasks >= {least} THEN", "CASE WHEN tasks >= 2 THEN",
 )  # fmt: skip
 def test_the_difference_of_arms_is_that_of_equal_seeds(tmp_path: Path):
     store = LocalStore(tmp_path)

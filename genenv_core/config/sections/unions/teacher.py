@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
 from genenv_core.config.sections.endpoint import check_endpoint
-from genenv_core.config.sections.models import is_hub_id, template_variables
+from genenv_core.config.sections.models import is_hub_id, template_variables, uncommitted
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.unions.alternatives import NOTHING, Alternatives, by
 
@@ -31,10 +31,7 @@ class ModelTeacher(Section):
         template_variables("teacher.chat_template_kwargs", self.chat_template_kwargs)
         hub = is_hub_id(self.model)
         if hub and self.revision is None:
-            raise ValueError(
-                f"teacher.model {self.model!r} is a hub id and needs its commit: set "
-                "teacher.revision (a directory is written with a leading ./ or /)"
-            )
+            raise ValueError(uncommitted("teacher.model", self.model, "teacher.revision"))
         if self.revision is not None and not hub:
             raise ValueError(
                 f"teacher.revision does nothing for {self.model!r}, which is no hub id: remove it"

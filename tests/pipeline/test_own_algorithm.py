@@ -7,7 +7,6 @@ weights of one that never was.
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,13 +15,11 @@ import pytest
 
 from tests.pipeline.builders import manifests, run, sql, tiny
 from tests.pipeline.commands import REPOSITORY
-from tests.pipeline.conftest import api, begun, begun_root
 from tests.same import main
 from tests.storm import points
 from tests.storm.points import Plan
 from tests.storm.storm import RUN, Zygote, last_line
-
-__all__ = ["api", "begun", "begun_root"]
+from tests.storm.zygote import zygote_of_the_api
 
 SETTINGS = (
     f"agent_update.algorithm={REPOSITORY / 'docs' / 'examples' / 'reinforce.py'}:Reinforce",
@@ -36,12 +33,8 @@ KILL = Plan(kind=points.SEAL, number=2, whom="tree")
 
 @pytest.fixture(scope="module")
 def zygote(api: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    from prefect.settings import PREFECT_API_URL
-
-    environment = {**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())}
-    started = Zygote(environment, tmp_path_factory.mktemp("zygote") / "log")
-    yield started
-    started.close()
+    with zygote_of_the_api(tmp_path_factory.mktemp("zygote")) as started:
+        yield started
 
 
 @pytest.mark.slow
