@@ -16,6 +16,7 @@ from importlib import invalidate_caches
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from genenv_core.errors import ConfigError, GenenvError, described
 from genenv_core.shortage import blame_machine
@@ -68,6 +69,11 @@ def point_of(
     if group != ALGORITHMS:
         check_installed(group)
     points = _all(group, tuple(sys.path)).get(name, ())
+    if not points and name.endswith(".py"):
+        raise ConfigError(
+            f"{field} {name!r} names a file and no class in it: add the class, as in "
+            f"{Path(name).name}:MyClass"
+        )
     if not points:
         raise ConfigError(
             f"{field} {name!r} is unknown; known: {', '.join([*also, *known_names(group)])} "
@@ -117,9 +123,23 @@ def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
         raise
     except (Exception, SystemExit) as error:  # a module may end the process where it is imported
         blame_machine(error, f"{field} {name!r} was not loaded")
+        module = sys.modules.get(point.module)
+        if module is not None and point.attr and not hasattr(module, point.attr):
+            raise ConfigError(
+                f"{field} {name!r}: {point.module} has no {point.attr!r}; its own classes are "
+                f"{', '.join(_classes(module)) or 'none'}"
+            ) from error
         raise ConfigError(
             f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"
         ) from error
+
+
+def _classes(module: ModuleType) -> list[str]:
+    """Return the classes that a module defines, sorted."""
+    found = vars(module).items()
+    return sorted(
+        name for name, one in found if isinstance(one, type) and one.__module__ == module.__name__
+    )
 
 
 @cache
@@ -143,7 +163,15 @@ def _all(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
 def _of_file(name: str, path: Path, field: str) -> str:
     """Return the name under which a file is imported; raises ConfigError where it cannot be."""
     if not os.path.isfile(path):  # whatever the name
-        raise ConfigError(f"{field} {name!r}: there is no file {path.absolute()}")
+        start = (
+            ""
+            if path.is_absolute()
+            else (
+                "; a relative path is read from the folder that the command, or `genenv up`, runs "
+                "in: run it where the run was started"
+            )
+        )
+        raise ConfigError(f"{field} {name!r}: there is no file {path.absolute()}{start}")
     path = path.resolve()
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file():

@@ -100,6 +100,30 @@ SELECT run_id, epoch, measure, start, value, gain, gain_low, gain_high
 FROM test_gains
 ORDER BY run_id, measure, epoch;
 
+-- With which settings did each run play?
+SELECT run_id, fullkey, atom
+FROM runs, json_tree(config)
+WHERE atom IS NOT NULL
+ORDER BY ALL;
+
+-- How long did each stage of a run take, the start included?
+SELECT run_id, stage, sum(seconds) AS seconds, sum(tokens) AS tokens, max(peak_memory) / 1e9 AS gb
+FROM stage_runs
+GROUP BY ALL
+ORDER BY run_id, seconds DESC;
+
+-- What did pi_env write that nobody solved?
+SELECT run_id, tasks.epoch, task_id, program, n
+FROM tasks JOIN task_scores USING (run_id, task_id)
+WHERE tasks.source = 'generated' AND successes = 0
+ORDER BY ALL;
+
+-- How did attempts at equal tasks go from epoch to epoch?
+SELECT run_id, fingerprint, epoch, occasion, p_hat, p_hat_before
+FROM task_history
+ORDER BY run_id, fingerprint, occasion
+LIMIT 10;
+
 -- How many rows were behind each update, and how different were their weights?
 SELECT run_id, epoch, policy, rows, new_rows, history_rows, weight_low, weight_high, effective_rows
 FROM updates

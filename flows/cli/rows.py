@@ -36,7 +36,7 @@ def write(answer: Answer, format_: str, output: Path | None = None) -> None:
             write_output(output, data)
         except OSError as error:
             raise QueryError(f"-o {output}: {error.strerror}") from error
-    if output is not None or answer.truncated:
+    if output is not None or answer.truncated or answer.remark:
         _say(answer, output)
 
 
@@ -82,21 +82,34 @@ def show(answer: Answer, out: Console) -> None:
     for row in frame.iter_rows():
         table.add_row(*(cell(value, room) for value in row))
     out.print(table)
-    out.print(f"[dim]{_count(answer)}[/]")
+    cut = sum(len(_line(value)) > room for row in frame.iter_rows() for value in row)
+    out.print(Text(_count(answer) + _whole(cut), style="dim"), soft_wrap=True)
 
 
 def cell(value: Any, room: int = CELL) -> Text:
     """Return a value on one line of at most `room` characters."""
     if value is None:
         return Text("NULL", style="dim")
+    text = _line(value)
+    return Text(text if len(text) <= room else text[: room - 1] + "…")
+
+
+def _line(value: Any) -> str:
+    """Return a value on one line, whole."""
     if isinstance(value, float):
         text = f"{value:.4g}"
     else:
         text = nested(value) if isinstance(value, list | dict) else str(value)
     text = text.replace("\r", "").replace("\n", "⏎").replace("\t", " ")
     # Characters that move the cursor or change colours must not reach the terminal.
-    text = "".join(char if char.isprintable() else "�" for char in text)
-    return Text(text if len(text) <= room else text[: room - 1] + "…")
+    return "".join(char if char.isprintable() else "�" for char in text)
+
+
+def _whole(cut: int) -> str:
+    """Return how the cells that a table cuts are seen whole, '' where it cuts none."""
+    if not cut:
+        return ""
+    return f"; {cut} cell{'s end' if cut > 1 else ' ends'} with …: --format json shows the whole"
 
 
 def _wide() -> Console:
@@ -104,12 +117,16 @@ def _wide() -> Console:
     return Console(width=10_000, highlight=False, color_system=None)
 
 
-def _count(answer: Answer) -> str:
+def _count(answer: Answer, output: Path | None = None) -> str:
+    """Return how many rows there are and where, and what to know where there are none."""
+    rows = answer.frame.height
+    count = f"{rows} row{'s' * (rows != 1)}"
     if answer.truncated:
-        return f"first {answer.frame.height} rows, there are more: --limit-rows 0 shows all"
-    return f"{answer.frame.height} row{'s' * (answer.frame.height != 1)}"
+        count = f"first {rows} rows, there are more: --limit-rows 0 shows all"
+    place = f" in {output}" if output else ""
+    return f"{count}{place}{answer.remark and f': {answer.remark}'}"
 
 
 def _say(answer: Answer, output: Path | None) -> None:
-    text = _count(answer) + (f" in {output}" if output else "")
-    Console(stderr=True, highlight=False).print(Text(text, style="dim"), soft_wrap=True)
+    text = Text(_count(answer, output), style="dim")
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)

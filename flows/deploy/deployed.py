@@ -24,6 +24,7 @@ from flows.benchmark import measured
 from flows.coevolution import play
 from flows.comparing import conclude, in_threads, play_all, raise_failures
 from flows.deploy.benchmark_request import BenchmarkRequest
+from flows.deploy.log_lines import shorten
 from flows.deploy.requests import (
     Work,
     comparison_of,
@@ -61,6 +62,8 @@ from tasks.upkeep.opening import open_run
 
 RUN = "coevolution"
 """Name of the flow that plays a run, whichever form it was started with."""
+
+shorten()
 
 LEASE = "run"
 """Kind of lease that a flow holds on its run, so that a second one of the same run waits."""

@@ -73,8 +73,8 @@ def verdict(given: CertifiedPage) -> str:
     early = f" It ended early: {given.asked} were to be certified." * (whole.checked < given.asked)
     if not whole.having:
         return (
-            f"No flaw was found in {of}; of many more such tasks, at most {whole.high:.1%} have "
-            f"one.{early}"
+            f"No flaw was found in {of}; of many more such tasks, the 95 % interval says that at "
+            f"most {whole.high:.1%} have one.{early}"
         )
     have = "has a flaw" if whole.having == 1 else "have a flaw"
     share = whole.having / whole.checked

@@ -51,6 +51,13 @@ CLOSED = frozenset({"yes", "no", "true", "false", "none"})
 SHOWN = 60
 """Characters of an answer that are shown."""
 
+UNJUDGED, NO_LEAKS, NO_SOLUTION = (
+    "the ground truth cannot be judged",
+    "the domain cannot say what a leak is",
+    "the domain has no solution",
+)
+"""How a check begins whose question the domain's own code answered with an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -63,6 +70,11 @@ class Check:
     def passed(self) -> bool:
         """Return whether the flaw was not found."""
         return not self.detail
+
+    @property
+    def raised(self) -> bool:
+        """Return whether the domain's code raised an error, which says nothing about the task."""
+        return self.detail.startswith((UNJUDGED, NO_LEAKS, NO_SOLUTION))
 
 
 def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
@@ -116,7 +128,7 @@ def _solution(draft: TaskDraft, domain: Domain) -> tuple[Sequence[SolutionTurn],
         if isinstance(domain, WritesAnswers):
             return [SolutionTurn(text) for text in domain.answer_turns(draft)], ""
     except FAILURES as error:
-        return [], f"the domain has no solution: {error_line(error)}"
+        return [], f"{NO_SOLUTION}: {error_line(error)}"
     return [], ""
 
 
@@ -158,7 +170,7 @@ def _leaked(draft: TaskDraft, domain: Domain, parts: Sequence[str]) -> str:
     try:
         return _said_of(draft.prompt, domain.leaks(draft), "the request says")
     except FAILURES as error:
-        return f"the domain cannot say what a leak is: {error_line(error)}"
+        return f"{NO_LEAKS}: {error_line(error)}"
 
 
 def _wrong(draft: TaskDraft, domain: Domain) -> str:
@@ -167,7 +179,7 @@ def _wrong(draft: TaskDraft, domain: Domain) -> str:
     except EnvironmentLost:
         raise
     except FAILURES as error:
-        return f"the ground truth cannot be judged: {_why(error)}"
+        return f"{UNJUDGED}: {_why(error)}"
     return "" if verdict.success else f"the ground truth fails: {verdict.failure or 'no success'}"
 
 

@@ -2,7 +2,7 @@
 -- Reads: epoch_rows, stage_runs
 -- Key: run_id, epoch
 -- skill: p_hat above the chance of a guess, which alpha is held against; p_hat itself where nothing can be guessed, and in older runs.
--- seconds: Time in which at least one stage attempt of the epoch was running, in seconds. Stages side by side count once; waiting between a crash and its resume, cached stages and attempts that were killed count nothing. Null when the run kept no stage history.
+-- seconds: Time in which at least one stage attempt of the epoch was running, in seconds. Stages side by side count once; waiting between a crash and its resume, cached stages and attempts that were killed count nothing. The start, epoch 0, has no row here; `stage_runs` has its time. Null when the run kept no stage history.
 WITH spans AS (
     SELECT
         run_id,

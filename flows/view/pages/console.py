@@ -45,17 +45,18 @@ def page(reader: Reader, request: Request) -> Page | Response:
     may = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if may and request.query_params.get("as"):
         return _download(reader, sql, run, parameter(request.query_params, "as", FORMATS))
-    panel, error = None, ""
+    panel, error, remark = None, "", ""
     if may and sql.strip():
         try:
-            panel = Panel.of("answer", "Answer", sql, reader.apart(sql, LIMITS, run))
+            answer = reader.apart(sql, LIMITS, run)
+            panel, remark = Panel.of("answer", "Answer", sql, answer), answer.remark
         except QueryError as problem:
             error = str(problem)
     return Page(
         "console.html.j2", "SQL",
         {
-            "sql": sql, "panel": panel, "error": error, "plot": panel and plot(panel),
-            "questions": questions(), "relations": _relations(),
+            "sql": sql, "panel": panel, "plot": panel and plot(panel),
+            "error": error, "remark": remark, "questions": questions(), "relations": _relations(),
             "runs": list_runs(reader.store), "of_run": run,
         },
         400 if error else 200,

@@ -14,9 +14,10 @@ from genenv_core.domains.protocol import Domain, shares_of
 from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
 from genenv_core.epoch.trouble import NO_TASK
 from genenv_core.epoch.writing.resembling import resemblances
+from genenv_core.errors import DomainError
 from genenv_core.ids import task_id
 from genenv_core.play.asked import env_prompt, parsed
-from genenv_core.play.certificate import certify
+from genenv_core.play.certificate import Check, certify
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
@@ -33,6 +34,9 @@ from genenv_core.types import (
 
 SHOWN = 120
 """Characters of a rejected text that are shown."""
+
+SURE = 3
+"""Tasks for all of which a domain's code raises an error when that is no matter of one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class Intake:
         self._of_domain = Counter[str]()
         self._rows: list[dict[str, Any]] = []
         self._certificates: list[dict[str, Any]] = []
+        self._flaws = list[Check | None]()  # of each certified task what it is rejected for
 
     @property
     def valid(self) -> int:
@@ -146,7 +151,9 @@ class Intake:
         ]
         flaw = next((check for check in checks if not check.passed), None)
         if flaw is None or not self._guard:
+            self._flaws.append(None)
             return None
+        self._flaws.append(flaw)
         return Rejected(Rejection(flaw.flaw.value), flaw.detail)
 
     def batches(
@@ -189,8 +196,17 @@ class Intake:
     ) -> Output:
         """Return the tasks, the generations that they are from, and the contexts that were asked.
 
-        A context with several generations is one row.
+        A context with several generations is one row. Raises DomainError where the domain's code
+        raised an error over each of the tasks, `SURE` or more: a stored epoch without tasks would
+        blame pi_env, and stay when the code or its machine is mended.
         """
+        raised = [flaw.detail for flaw in self._flaws if flaw is not None and flaw.raised]
+        if len(raised) == len(self._flaws) >= SURE:
+            raise DomainError(
+                f"domain {self.domain.name}: its own code fails for each of the {len(raised)} "
+                f"tasks of epoch {self.epoch}, for the last one: {raised[-1]}; mend it (`genenv "
+                "domain check` says where) or what it needs, and run the same command again"
+            )
         rejected = Counter(row["rejection"] for row in self._rows if not row["valid"])
         counts = {"generated": len(self._rows), "valid": self.valid}
         facts: dict[str, Any] = {**counts, "rejected": dict(rejected)}

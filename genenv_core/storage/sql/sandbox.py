@@ -30,6 +30,7 @@ from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sizes import bytes_in
 from genenv_core.storage.sql.catalog import RunSource, frame_of, setup
 from genenv_core.storage.sql.comments import looks_at_comments
+from genenv_core.storage.sql.guidance import why_no_rows, with_homes
 
 COMMAND = (sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child")
 
@@ -67,10 +68,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows, and whether there were more than asked for."""
+    """The rows, whether there were more than asked for, and what to know where there are none."""
 
     frame: pl.DataFrame
     truncated: bool
+    remark: str = ""
 
 
 class QueryLimit(QueryError):
@@ -86,10 +88,12 @@ def ask(sources: Sequence[RunSource], sql: str, limits: Limits = Limits()) -> An
     """Return the answer to one SELECT-like statement over these runs; raises QueryError."""
     done = _run(request(sources, sql, limits), limits)
     if done.returncode:
-        raise _why(done, limits)
+        raise _why(done, sql, limits)
     with pa.ipc.open_stream(done.stdout) as reader:
         frame = frame_of(reader.read_all())
-    return Answer(frame, bool(json.loads(done.stderr)["truncated"]))
+    filled = {table for source in sources for table in (*source.files, *source.frames)}
+    remark = "" if frame.height else why_no_rows(filled, sql)
+    return Answer(frame, bool(json.loads(done.stderr)["truncated"]), remark)
 
 
 def request(sources: Sequence[RunSource], sql: str, limits: Limits) -> bytes:
@@ -148,15 +152,15 @@ def _run(request: bytes, limits: Limits) -> subprocess.CompletedProcess[bytes]:
         raise too_long(limits) from error
 
 
-def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> QueryError:
+def _why(done: subprocess.CompletedProcess[bytes], sql: str, limits: Limits) -> QueryError:
     try:
         said = json.loads(done.stderr)
     except ValueError:
         said = {}
     if said:
-        return why_not(said, limits)
+        return why_not(said, sql, limits)
     if done.returncode in KILLED:
-        return why_not({"memory": True}, limits)
+        return why_not({"memory": True}, sql, limits)
     if done.returncode == -signal.SIGXCPU:
         return too_long(limits)
     last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
@@ -164,10 +168,11 @@ def _why(done: subprocess.CompletedProcess[bytes], limits: Limits) -> QueryError
     return QueryError(why)
 
 
-def why_not(said: dict[str, Any], limits: Limits) -> QueryError:
-    """Return the error that a process says instead of an answer, for a person to read."""
+def why_not(said: dict[str, Any], sql: str, limits: Limits) -> QueryError:
+    """Return the error that a process says instead of an answer to `sql`, for a person to read."""
     if "error" in said:
-        return (TablesError if said.get("files") else QueryError)(str(said["error"]))
+        message = with_homes(str(said["error"]), sql)
+        return (TablesError if said.get("files") else QueryError)(message)
     if "large" in said:
         return QueryLimit(f"the result is larger than {said['large'] / 1e9:g} GB", "memory")
     return QueryLimit(f"the query needs more than {limits.memory} of memory", "memory")

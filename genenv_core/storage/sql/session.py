@@ -86,7 +86,7 @@ class SqlSession:
         self._process = _attended()
         try:
             said = self._exchange(json.dumps(opening).encode(), frames=1, seconds=OPENING_S)[0]
-            self._raise_for(said)
+            self._raise_for(said, "")
         except BaseException:
             self.close()
             raise
@@ -99,7 +99,7 @@ class SqlSession:
         question = json.dumps({"sql": sql, "rows": self._limits.rows}).encode()
         with self._lock:
             said, rows = self._exchange(question, frames=2, seconds=self._limits.seconds)
-        header = self._raise_for(said)
+        header = self._raise_for(said, sql)
         with pa.ipc.open_stream(rows) as reader:
             return Answer(frame_of(reader.read_all()), bool(header["truncated"]))
 
@@ -161,11 +161,11 @@ class SqlSession:
             self._process.wait(_ENDING_S)
         status = self._process.returncode
         if status in KILLED:
-            return why_not({"memory": True}, self._limits)
+            return why_not({"memory": True}, "", self._limits)
         return QueryError(f"the process that answers ended with status {status}: ask again")
 
-    def _raise_for(self, said: bytes) -> dict[str, Any]:
+    def _raise_for(self, said: bytes, sql: str) -> dict[str, Any]:
         header: dict[str, Any] = json.loads(said)
         if "truncated" not in header:
-            raise why_not(header, self._limits)
+            raise why_not(header, sql, self._limits)
         return header

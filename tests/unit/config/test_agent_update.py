@@ -113,7 +113,7 @@ def test_what_would_do_nothing_is_refused(overrides: list[str], message: str) ->
 NOWHERE = [
     ("ppo", r"'ppo' is unknown; known: grpo \(others come .* genenv.updates; a class of your own"),
     ("nothing.py:Mine", "there is no file"),
-    ("mine_for_keys.py:Missing", "failed with AttributeError"),
+    ("mine_for_keys.py:Missing", "has no 'Missing'; its own classes are"),
     ("pathlib:Path", "the plug-in pathlib:Path failed with TypeError"),
 ]
 

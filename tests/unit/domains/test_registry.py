@@ -167,12 +167,26 @@ def test_a_module_counts_in_any_encoding_and_broken(
     assert part("lengths.py:Units") != before
 
 
+@mutation(
+    "a file without its class is an unknown domain", "genenv_core/plugins.py",
+    'if not points and name.endswith(".py"):', "if False:",
+)  # fmt: skip
+@mutation(
+    "a misspelled class is an error of Python", "genenv_core/plugins.py",
+    "point.attr and not hasattr(module, point.attr)", "False",
+)  # fmt: skip
+@mutation(
+    "nobody says from where a relative path is read", "genenv_core/plugins.py",
+    "if path.is_absolute()", "if True",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nowhere.py:Units", "there is no file"),
+        ("nowhere.py:Units", "run it where the run was started"),
+        ("/nowhere.py:Units", "there is no file /nowhere.py"),
         (f"{'long' * 100}.py:Units", "there is no file"),
-        ("lengths.py:Nobody", "AttributeError"),
+        ("lengths.py:Nobody", "lengths has no 'Nobody'; its own classes are Other, Units"),
+        ("lengths.py", "names a file and no class in it: add the class, as in lengths.py:MyClass"),
         ("nowhere:Units", "No module named 'nowhere'"),
         ("lengths.py:", "as in my_domain.py:Units"),
         (":Units", "as in my_domain.py:Units"),

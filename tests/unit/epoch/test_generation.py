@@ -3,7 +3,8 @@
 Invariants: sampling continues until enough tasks are admitted or max_generations is reached, each
 time for the missing number; candidates are written beyond the tasks that are attempted; each
 generation has its own seed by its place; a generation that is cut, fails or holds no task is a row
-with its reason; an epoch without a valid task says why, and a second one stops the run; a task
+with its reason; an epoch without a valid task says why, and a second one stops the run; where the
+domain's own code failed for each task, the stage fails and stores nothing; a task
 equal to one of this epoch, of recent epochs or of the held-out set is rejected; one with a flaw is
 rejected while the guard is on, and has its certificate either way; a teacher's
 programs are read in windows, again from the first after the last, and compared with the held-out
@@ -31,7 +32,7 @@ from genenv_core.epoch.writing.generation import (
     take_programs,
     write_tasks,
 )
-from genenv_core.errors import ConfigError
+from genenv_core.errors import ConfigError, DomainError
 from genenv_core.types import (
     AgentHistory,
     Completion,
@@ -201,6 +202,48 @@ def test_an_epoch_without_a_task_has_the_commonest_reason_and_an_example() -> No
         "epoch 2 has no valid task: 6 rejected, 3 of them as unparseable, for example 'a!' (a!)"
     )
     assert "no_task" not in write(Says(["bb", "!"] * 3)).facts
+
+
+class Broken(WordsDomain):
+    """A domain whose judge fails for every word but one."""
+
+    def score(self, task: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Raise an error for all but `fine`."""
+        if task.program != "fine":
+            raise KeyError("value")
+        return super().score(task, messages)
+
+
+class Strict(WordsDomain):
+    """A domain whose judge accepts nothing."""
+
+    def score(self, task: TaskDraft, messages: Sequence[Message]) -> Verdict:
+        """Return a failure."""
+        return Verdict(0.0, False, "never")
+
+
+@mutation(
+    "an error of the domain's own code is blamed on pi_env, and the empty epoch is kept", INTAKE,
+    "if len(raised) == len(self._flaws) >= SURE:", "if False:",
+)  # fmt: skip
+@mutation(
+    "one task that breaks a domain ends a run", INTAKE,
+    "len(raised) == len(self._flaws) >= SURE", "len(raised) >= SURE",
+)  # fmt: skip
+@mutation(
+    "a verdict counts as an error of the domain", "genenv_core/play/certificate.py",
+    "return self.detail.startswith((UNJUDGED, NO_LEAKS, NO_SOLUTION))", "return not self.passed",
+)  # fmt: skip
+def test_a_domain_that_fails_for_every_task_fails_the_stage() -> None:
+    said = r"domain words: its own code fails for each of the 3 tasks .*KeyError.*; mend it"
+    with pytest.raises(DomainError, match=said):
+        write(Says(["!", "!", "!", "bb", "cc", "dd"]), domain=Broken())
+    two = write(Says(["!", "!", "!", "!", "bb", "cc"]), domain=Broken())
+    assert two.facts["rejected"] == {"unparseable": 4, "rejects_ground_truth": 2}
+    one_is_fine = write(Says(["bb", "cc", "dd", "ee", "ff", "fine"]), domain=Broken())
+    assert one_is_fine.facts["valid"] == 1
+    flawed = write(Says(["!", "!", "!", "bb", "cc", "dd"]), domain=Strict())
+    assert flawed.facts["rejected"] == {"unparseable": 3, "rejects_ground_truth": 3}
 
 
 @mutation(

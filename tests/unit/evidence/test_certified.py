@@ -201,7 +201,8 @@ COUNT = FlawCount(None, 30, 0, 0.0, 0.114)
 def test_the_verdict_is_one_sentence() -> None:
     given = CertifiedPage("mine", "", 40, {}, [COUNT], {})
     assert verdict(given) == (
-        "No flaw was found in 30 tasks; of many more such tasks, at most 11.4% have one. "
+        "No flaw was found in 30 tasks; of many more such tasks, the 95 % interval says that "
+        "at most 11.4% have one. "
         "It ended early: 40 were to be certified."
     )
     assert verdict(replace(given, flaws=[])).startswith("Nothing is known of flaws")

@@ -28,7 +28,7 @@ from flows.view.pages.run import renewed_s
 from flows.view.pages.runs import LATER, line_of
 from flows.view.shown import shown
 from genenv_core.evidence import beginning
-from genenv_core.pools import connect
+from genenv_core.pools import Answer, connect
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
@@ -646,6 +646,21 @@ def test_the_console_says_how_many_rows_an_answer_has(n: int, words: str, client
     answer = client.get("/sql", params={"q": f"SELECT 1 AS a FROM range({n})"})
     assert f'id="answered">{words}</p>' in answer.text
     assert client.get("/sql").text.count('id="answered"') == 0
+
+
+@mutation(
+    "the console does not say why an answer is empty", "flows/view/pages/console.py",
+    '"error": error, "remark": remark,', '"error": error, "remark": "",',
+)  # fmt: skip
+@mutation(
+    "the page of the console hides why an answer is empty", "flows/view/templates/console.html.j2",
+    "{% if remark %}: {{ remark | visible }}{% endif %}", "",
+)  # fmt: skip
+def test_the_console_says_why_an_answer_is_empty(client: TestClient, monkeypatch):
+    said = Answer(pl.DataFrame({"a": []}), False, "no run here has rows in influence")
+    monkeypatch.setattr(reading, "ask", lambda found, sql, limits: said)
+    answer = client.get("/sql", params={"q": "FROM influence"})
+    assert 'id="answered">0 rows: no run here has rows in influence</p>' in answer.text
 
 
 @mutation(

@@ -79,11 +79,20 @@ def test_empty_texts_and_nulls_stay_apart_in_csv_as_docs_say(tmp_path: Path) -> 
     assert duckdb.sql(query).fetchall() == [("",), (None,), ("NA",)]
 
 
+@mutation(
+    "a table cuts texts and does not say how to see them", "flows/cli/rows.py",
+    "Text(_count(answer) + _whole(cut), style", "Text(_count(answer), style",
+)  # fmt: skip
 def test_tables_cut_cells_and_show_null() -> None:
     lines = encode(Answer(FRAME, True), "table").decode().splitlines()
     assert lines[1].split() == ["1", "x⏎y", "[1,", "2]"]
     assert lines[2].split() == ["NULL", f"{'z' * 59}…", "NULL"]
-    assert lines[3] == "first 2 rows, there are more: --limit-rows 0 shows all"
+    assert lines[3] == (
+        "first 2 rows, there are more: --limit-rows 0 shows all; "
+        "1 cell ends with …: --format json shows the whole"
+    )
+    whole = encode(Answer(FRAME.select("a"), False), "table").decode().splitlines()
+    assert whole[-1] == "2 rows"
     assert cell("\x1b[31m[red]").plain == "�[31m[red]"
     assert cell(0.123456).plain == "0.1235"
 
