@@ -37,7 +37,18 @@ class MixtureConfig(Section):
         return self
 
 
-class GrpoConfig(Section):
+class UpdateSettings(Section):
+    """What the settings of every update hold, whatever its loss."""
+
+    learning_rate: float
+    """Learning rate."""
+    micro_batch_rows: int
+    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
+    max_grad_norm: float
+    """Gradient norm above which gradients are scaled down."""
+
+
+class GrpoConfig(UpdateSettings):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer.
 
     Adam's moments start at zero in each update: an update is a stage, computed from its key alone,
@@ -143,7 +154,7 @@ class AgentUpdateConfig(Section):
         return self
 
 
-class RwrConfig(Section):
+class RwrConfig(UpdateSettings):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
     pay: PayRule = "alpha"
