@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -38,14 +38,15 @@ class MixtureConfig(Section):
 
 
 class UpdateSettings(Section):
-    """What the settings of every update hold, whatever its loss."""
+    """What the settings of every update hold, whatever its loss.
 
-    learning_rate: float
-    """Learning rate."""
-    micro_batch_rows: int
-    """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
-    max_grad_norm: float
-    """Gradient norm above which gradients are scaled down."""
+    Each section declares these fields itself, at their place among its own.
+    """
+
+    if TYPE_CHECKING:
+        learning_rate: float
+        micro_batch_rows: int
+        max_grad_norm: float
 
 
 class GrpoConfig(UpdateSettings):
