@@ -16,8 +16,7 @@ from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.training.updates.table import USUAL, agent_kind
-from genenv_core.types import Policy
+from genenv_core.training.updates.table import agent_kind
 from tasks.policies.update import update, without
 from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
 from tasks.stage.task import StageTask
@@ -25,9 +24,12 @@ from tasks.stage.task import StageTask
 ATTRIBUTION = "tasks.policies.attribution"
 """The module that measures what groups teach, for the updates that ask for it."""
 
+USUAL = agent_kind(AgentUpdateConfig())
+"""The update by the algorithm that a run has where it names no other one."""
+
 STAGE = Stage(
     "grpo_update",
-    ("tasks.grpo_update", USUAL[Policy.AGENT].trainer, USUAL[Policy.AGENT].rule),
+    ("tasks.grpo_update", USUAL.trainer, USUAL.rule),
     ("mixture", "grpo", "training", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
     ("torch", "transformers", "trl", "accelerate", "peft"),
     (
