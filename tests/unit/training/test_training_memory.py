@@ -328,7 +328,7 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
 
 @mutation(
     "a plan does not say which setting its rows are the longest of",
-    NEEDS, "{UPDATES[loss].bound} allows", "it allows",
+    NEEDS, "{kind.bound} allows", "it allows",
 )  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
