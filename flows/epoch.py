@@ -95,22 +95,22 @@ def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:
         simulated=SimulatedAttempts(traces, data) if simulator else None,
         rehearsed=(state.first_tasks or tasks) if config.rwr.rehearsal else None,
     )
-    of_agent = grpo_update.submit(config, epoch, agent_update)
-    behind = [of_agent] if config.execution.updates_at_once == 1 else []
-    of_env = rwr_update.submit(config, epoch, env_update, behind)
-    grpo = of_agent.result()
-    of_candidate = EvaluateInputs(agent, data, grpo, state.evaluated(grpo))
+    training_agent = grpo_update.submit(config, epoch, agent_update)
+    behind = [training_agent] if config.execution.updates_at_once == 1 else []
+    training_env = rwr_update.submit(config, epoch, env_update, behind)
+    of_agent = training_agent.result()
+    of_candidate = EvaluateInputs(agent, data, of_agent, state.evaluated(of_agent))
     evaluating = evaluate.submit(config, epoch, of_candidate)
-    rwr, evaluation = of_env.result(), evaluating.result()
+    of_env, evaluation = training_env.result(), evaluating.result()
     made = EpochOutputs(
         tasks=tasks,
         traces=traces,
         scores=scores,
         selections=selections,
-        grpo=grpo,
-        rwr=rwr,
+        grpo=of_agent,
+        rwr=of_env,
         validation_current=state.validation_current,
         validation_best=state.validation_best,
     )
     published = publish(config, epoch, PublishInputs(evaluation, agent, env, made))
-    return state.after_epoch(config, refs, grpo, rwr, evaluation, published)
+    return state.after_epoch(config, refs, of_agent, of_env, evaluation, published)

@@ -39,6 +39,7 @@ from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
 from genenv_core.training.updates.algorithm import check_passes, get_algorithm
+from genenv_core.training.updates.table import is_own
 from genenv_core.types import Policy
 from tasks.tracking.client import check_tracking
 
@@ -297,7 +298,7 @@ def _check_own_domain(config: RunConfig) -> None:
 def _check_algorithm(config: RunConfig) -> None:
     """Raise GenenvError where an algorithm of one's own has a fault that a few numbers show."""
     own = config.agent_update
-    if not (own.own and ARMS[config.arm].trains_agent):
+    if not (is_own(own) and ARMS[config.arm].trains_agent):
         return
     algorithm = get_algorithm(own.algorithm, own.options)
     check_passes(own.algorithm, algorithm, config.grpo.passes)

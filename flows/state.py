@@ -8,11 +8,12 @@ from typing import Any
 from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.unions.teacher import writes
-from genenv_core.config.stages import FIRST, LAST, WARM
+from genenv_core.config.stages import FIRST, LAST, WARM, update_of
 from genenv_core.domains.protocol import shares_of
 from genenv_core.domains.registry import SEVERAL, get_domain
 from genenv_core.record import Record
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
+from genenv_core.types import Policy
 from tasks.grpo_update import SharedDraw
 
 
@@ -64,7 +65,7 @@ class EpochState(Record):
                 scores=made["score"],
                 pool=made["pool"],
             )
-            outcome = (made[stage] for stage in ("grpo_update", "rwr_update", "evaluate", LAST))
+            outcome = (made[stage] for stage in (*map(update_of, Policy), "evaluate", LAST))
             state = state.after_epoch(config, refs, *outcome)
         if state.past and ARMS[config.arm].one_set(writes(config.teacher)):
             return state.model_copy(update={"one_set": epochs[1]["generate_tasks"]})
@@ -96,18 +97,18 @@ class EpochState(Record):
         self,
         config: RunConfig,
         refs: EpochRefs,
-        grpo: ArtifactRef,
-        rwr: ArtifactRef,
+        of_agent: ArtifactRef,
+        of_env: ArtifactRef,
         evaluation: ArtifactRef,
         published: ArtifactRef,
     ) -> EpochState:
-        """Return the state that this epoch published, for the next one."""
+        """Return the state that this epoch published, after the updates of both policies."""
         changes: dict[str, Any] = {}
         if published.facts["published"]["agent"]:
-            changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)
+            changes["agent"] = _checkpoint(of_agent, "agent", refs.epoch)
             changes["validation_current"] = float(published.facts["validation"])
         if published.facts["published"]["env"]:
-            changes["env"] = _checkpoint(rwr, "env", refs.epoch)
+            changes["env"] = _checkpoint(of_env, "env", refs.epoch)
         if published.facts["is_best"]:
             changes["validation_best"] = float(published.facts["validation"])
         current: CheckpointRef = changes.get("agent", self.agent)

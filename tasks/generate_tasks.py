@@ -90,7 +90,7 @@ def compute(context: StageContext[GenerateTasksInputs]) -> dict[str, Any]:
 def _taken(context: StageContext[GenerateTasksInputs], path: Path) -> Output:
     domain = context.domain()
     return take_programs(
-        read_base(path, domain, format_="jsonl", repeats=True, field="data.offline_file").drafts,
+        read_base(path, domain, format_="jsonl", repeats=True, field="teacher.file").drafts,
         domain,
         data=context.frame(context.inputs.bootstrap, "tasks"),
         count=context.config.generation.tasks,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,18 +12,11 @@ import polars as pl
 from genenv_core.algorithm.mixture import step_count
 from genenv_core.config.sections.updates import AgentUpdateConfig
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.agent_update import (
-    Advantages,
-    DomainsOfTasks,
-    agent_rows,
-    grpo_advantages,
-)
+from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
 from genenv_core.epoch.rows import UpdateRows
 from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
-from genenv_core.training.updates.algorithm import advantages_of, get_algorithm
-from genenv_core.training.updates.grpo import GrpoRequest
-from genenv_core.training.updates.own import OwnRequest
+from genenv_core.training.updates.table import agent_kind
 from tasks.policies.update import update, without
 from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
 from tasks.stage.task import StageTask
@@ -31,13 +24,16 @@ from tasks.stage.task import StageTask
 ATTRIBUTION = "tasks.policies.attribution"
 """The module that measures what groups teach, for the updates that ask for it."""
 
+USUAL = agent_kind(AgentUpdateConfig())
+"""The update by the algorithm that a run has where it names no other one."""
+
 STAGE = Stage(
     "grpo_update",
-    ("tasks.grpo_update", "genenv_core.training.grpo.trainer"),
+    ("tasks.grpo_update", USUAL.trainer, USUAL.rule),
     ("mixture", "grpo", "training", "rollout.n", "rollout.temperature", *COMPUTE_FIELDS),
     ("torch", "transformers", "trl", "accelerate", "peft"),
     (
-        FurtherWork("agent_update.own", ("genenv_core.training.own.trainer",), ("agent_update",)),
+        FurtherWork("agent_update.own", (), ("agent_update",)),
         FurtherWork(
             "grpo.attribution",
             (ATTRIBUTION,),
@@ -88,8 +84,10 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     """Train pi_agent; return the facts."""
     config, initial, inputs = context.config, context.inputs.agent_initial, context.inputs
     rows = _rows(context) if inputs.train else None
+    chosen = _chosen(context)
     request = partial(
-        _request(context),
+        agent_kind(chosen).request,
+        **agent_kind(chosen).asked(chosen),
         settings=config.grpo,
         training=config.training,
         group_size=config.rollout.n,
@@ -109,29 +107,14 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
     )
 
 
-def _request(context: StageContext[GrpoUpdateInputs]) -> Callable[..., GrpoRequest]:
-    """Return what makes a request of this update's algorithm."""
-    own = _own(context)
-    if own is None:
-        return GrpoRequest
-    return partial(OwnRequest, algorithm=own.algorithm, options=own.options)
-
-
-def _own(context: StageContext[GrpoUpdateInputs]) -> AgentUpdateConfig | None:
-    """Return the configured algorithm of one's own, None with GRPO."""
-    return context.config.agent_update if "agent_update" in context.stage.reads else None
-
-
-def _advantages(context: StageContext[GrpoUpdateInputs]) -> Advantages:
-    """Return what makes advantages of the rewards of all groups of the update."""
-    own = _own(context)
-    if own is None:
-        return partial(grpo_advantages, scale=context.config.grpo.scale_rewards == "group")
-    return partial(advantages_of, own.algorithm, get_algorithm(own.algorithm, own.options))
+def _chosen(context: StageContext[GrpoUpdateInputs]) -> AgentUpdateConfig:
+    """Return the configured algorithm; the section is in the key where it is not the usual one."""
+    read = "agent_update" in context.stage.reads
+    return context.config.agent_update if read else AgentUpdateConfig()
 
 
 def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
-    inputs = context.inputs
+    inputs, chosen = context.inputs, _chosen(context)
     tokens, traces = (
         pl.concat(context.frame(ref, table) for ref in (inputs.traces, inputs.history_traces))
         for table in ("trace_tokens", "traces")
@@ -145,7 +128,7 @@ def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
         policy_version=inputs.agent.policy_version,
         mixture=context.config.mixture,
         max_groups=context.config.grpo.max_groups,
-        advantages=_advantages(context),
+        advantages=load(agent_kind(chosen).rule).advantages(context.config.grpo, chosen),
         seed=context.seed_for("mixture"),
         domains=_domains(context, inputs.domains),
     )

@@ -35,7 +35,8 @@ from genenv_core.play.simulator import Simulator
 from genenv_core.storage.records.artifacts import folder_digest
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.updates.rwr import RwrRequest, of_env
-from genenv_core.types import SamplingParams
+from genenv_core.training.updates.table import USUAL
+from genenv_core.types import Policy, SamplingParams
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.scoring import arithmetic_of
 from tasks.policies.update import update, without
@@ -44,7 +45,7 @@ from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "rwr_update",
-    ("tasks.rwr_update", "genenv_core.training.rwr.trainer"),
+    ("tasks.rwr_update", USUAL[Policy.ENV].trainer),
     (
         "rwr",
         "training",

@@ -26,6 +26,7 @@ import polars as pl
 
 from flows.running.environment import quiet
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import update_of
 from genenv_core.domains.registry import get_domain
 from genenv_core.epoch.rows import of_source, to_tasks
 from genenv_core.evidence.taught import UpdatePart, judged_parts
@@ -36,7 +37,7 @@ from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.training.updates.grpo import GrpoRequest
 from genenv_core.training.updates.table import run_update
-from genenv_core.types import TaskSource
+from genenv_core.types import Policy, TaskSource
 
 ROWS = """
     SELECT u.group_id, t.family, g.successes, g.n, x.prompt_ids, x.token_ids AS completion_ids,
@@ -155,7 +156,7 @@ def stored_updates(store: LocalStore, run: str) -> Iterator[StoredUpdate]:
         published = artifacts.find("publish", log.keys(number)["publish"])
         assert published is not None
         if published.facts["published"]["agent"]:
-            stage, epoch = "grpo_update", number
+            stage, epoch = update_of(Policy.AGENT), number
 
 
 def played(update: StoredUpdate, *, splits: int) -> Iterator[UpdatePart]:

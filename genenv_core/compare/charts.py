@@ -70,7 +70,7 @@ def draw(
                "p_hat; the dashed line is alpha of the first arm.", "epoch", column("p_hat"),
                line=alpha, share=True),
         _chart(runs, arms, "Groups with signal",
-               "Share of the groups whose rewards differ: GRPO learns from these alone.", "epoch",
+               "Share of the groups whose rewards differ: pi_agent learns from these.", "epoch",
                column("share_signal"), share=True),
         _chart(runs, arms, "Response length", "Mean tokens that the agent sampled in an attempt.",
                "epoch", column("response_tokens")),

@@ -9,7 +9,9 @@ from __future__ import annotations
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
-from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
+from genenv_core.config.sections.updates import UpdateSettings
+from genenv_core.config.stages import STAGES, update_of
+from genenv_core.types import Policy
 
 MADE = "bootstrap"
 """The value of `models.agent` and `models.env` where bootstrap makes the model."""
@@ -25,18 +27,10 @@ def meant_for_tiny(config: RunConfig) -> list[str]:
     for given models: paper-small with adapters, else paper.
     """
     name = "paper-small" if config.training.lora.rank else "paper"
-    other = resolve(name)
-    rates = (
-        ("grpo", config.models.agent, config.grpo.learning_rate, other.grpo.learning_rate,
-         GrpoConfig().learning_rate),
-        ("rwr", config.models.env, config.rwr.learning_rate, other.rwr.learning_rate,
-         RwrConfig().learning_rate),
-    )  # fmt: skip
     lines = [
-        f"{section}.learning_rate is {rate:g}, which is for the tiny models of bootstrap and ruins "
-        f"a pretrained one; preset {name} has {better:g}: --set {section}.learning_rate={better:g}"
-        for section, model, rate, better, tiny in rates
-        if model != MADE and rate >= tiny
+        line
+        for policy in Policy
+        if getattr(config.models, policy) != MADE and (line := _rate(config, policy, name))
     ]
     given = {config.models.agent, config.models.env} != {MADE}
     if given:
@@ -46,6 +40,20 @@ def meant_for_tiny(config: RunConfig) -> list[str]:
             for domain, field, remedy in _unexplained(config.domain)
         ]
     return lines
+
+
+def _rate(config: RunConfig, policy: Policy, preset: str) -> str:
+    """Return the line for the rate of the update that trains a policy, '' for one that may stay."""
+    section = STAGES[update_of(policy)].settings
+    own: UpdateSettings = getattr(config, section)
+    if own.learning_rate < type(own).model_fields["learning_rate"].default:
+        return ""
+    better = getattr(resolve(preset), section).learning_rate
+    return (
+        f"{section}.learning_rate is {own.learning_rate:g}, which is for the tiny models of "
+        f"bootstrap and ruins a pretrained one; preset {preset} has {better:g}: --set "
+        f"{section}.learning_rate={better:g}"
+    )
 
 
 def _unexplained(domain: DomainConfig) -> list[tuple[str, str, str]]:

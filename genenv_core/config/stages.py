@@ -20,7 +20,8 @@ class StageEntry:
 
     `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
     says that it runs a model, so it may want a GPU; such a stage of an epoch can be started alone.
-    `samples` says that it asks the engine for completions. `trains` is the policy that it updates.
+    `samples` says that it asks the engine for completions. `trains` is the policy that it updates;
+    `settings` is the section of the configuration with those of its optimizer steps.
     Epoch 0 has the stages `at_start`, and in some runs `WARM`; later epochs those `in_epochs`; a
     run that measures a model has `MEASURES` alone.
     """
@@ -31,6 +32,7 @@ class StageEntry:
     model: bool = False
     samples: bool = False
     trains: Policy | None = None
+    settings: str = ""
     at_start: bool = False
     in_epochs: bool = True
 
@@ -57,6 +59,7 @@ STAGES: dict[str, StageEntry] = {
             "a few supervised steps of given models, where warm_start.steps is set",
             model=True,
             samples=True,
+            settings="warm_start",
             in_epochs=False,
         ),
         StageEntry("generate_tasks", "tasks", "pi_env writes tasks", model=True, samples=True),
@@ -72,6 +75,7 @@ STAGES: dict[str, StageEntry] = {
             "GRPO of pi_agent on stored rollouts",
             model=True,
             trains=Policy.AGENT,
+            settings="grpo",
         ),
         StageEntry(
             "rwr_update",
@@ -80,6 +84,7 @@ STAGES: dict[str, StageEntry] = {
             model=True,
             samples=True,
             trains=Policy.ENV,
+            settings="rwr",
         ),
         StageEntry(
             "evaluate",
@@ -106,6 +111,8 @@ START_STAGES = tuple(name for name, entry in STAGES.items() if entry.at_start)
 EPOCH_STAGES = tuple(name for name, entry in STAGES.items() if entry.in_epochs)
 DRAWN = ("generate_tasks", "rollout", "grpo_update", "rwr_update")
 """Stages that draw random numbers of an epoch, so that a second draw gives something else."""
+STEPPING = tuple(name for name, entry in STAGES.items() if entry.settings)
+"""Stages that take optimizer steps, each with its section of settings."""
 FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
 """What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.mixture import Group, admissible, draw
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
@@ -99,11 +98,6 @@ def _drawn(
     )
     order = pl.Series("group_id", [group.group_id for group in drawn], dtype=pl.String).to_frame()
     return order.join(rows, on="group_id", maintain_order="left_right")
-
-
-def grpo_advantages(groups: Sequence[Sequence[float]], *, scale: bool) -> list[list[float]]:
-    """Return the advantages of GRPO, from the rewards of groups."""
-    return [group_advantages(rewards, scale=scale) for rewards in groups]
 
 
 def _samples(rows: pl.DataFrame, epoch: int, advantages: Advantages) -> pl.DataFrame:

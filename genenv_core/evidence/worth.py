@@ -117,8 +117,8 @@ RULES = {
     ),
     # Below, GRPO throws away every second group.
     "signal": WorthRule(
-        "groups whose rewards differ, so that GRPO learns", "groups", 0.5, True,
-        "GRPO learns nothing from most groups: aim at tasks that are solved now and then "
+        "groups whose rewards differ, so that pi_agent learns", "groups", 0.5, True,
+        "pi_agent learns nothing from most groups: aim at tasks that are solved now and then "
         "(curriculum.alpha), or attempt each more often (rollout.n)",
         "An agent learns by comparing attempts at one task, so their rewards have to differ.",
     ),

@@ -143,7 +143,7 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
         ),
         _lines(
             runs, "Zero-signal groups",
-            "Share of the new groups whose rewards are all equal: GRPO learns nothing from them.",
+            "Share of the new groups whose rewards are all equal: pi_agent learns from none.",
             [_Line(_curriculum, "share_zero_signal")], percent=True, top=1.0,
         ),
         _lines(
@@ -164,11 +164,11 @@ def draw(runs: Sequence[RunReport]) -> list[Chart]:
             [_Line(lambda run: run.epochs, "kl_env")], decorate=_cap,
         ),
         _lines(
-            runs, "Loss of the agent update", "GRPO: small and noisy by nature; a jump is a sign.",
+            runs, "Loss of the agent update", "Small and noisy by nature; a jump is a sign.",
             [_Line(_metrics("agent", "loss"), "value")], zero=False,
         ),
         _lines(
-            runs, "Loss of the environment update", "RWR: weighted NLL of pi_env, nats a token.",
+            runs, "Loss of the environment update", "Weighted NLL of pi_env, nats a token.",
             [_Line(_metrics("env", "nll"), "value")], zero=False,
         ),
         _lines(

@@ -322,7 +322,7 @@ def headlines(outcome: Outcome) -> list[Headline]:
         note = f"{goal}{percent(one.share_in_band)} in the band"
         found.append(Headline("success on new tasks", percent(one.skill), note))
     if one.share_signal is not None:
-        note = "of new tasks; GRPO learns from no other"
+        note = "of new tasks; pi_agent learns from no other"
         found.append(Headline("groups with signal", percent(one.share_signal), note))
     if one.seconds and one.seconds_an_epoch:
         each = f"{duration(one.seconds_an_epoch)} an epoch, bootstrap left out{one.reused}"

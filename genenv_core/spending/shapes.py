@@ -15,6 +15,7 @@ from typing import Any
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.sections.rollout import RefillConfig, most_tasks
 from genenv_core.config.stages import STAGES
+from genenv_core.training.updates.table import USUAL
 from genenv_core.types import Policy
 
 Values = Mapping[str, Any]
@@ -62,17 +63,18 @@ def _taught(values: Values) -> float:
     return values["warm_start"]["steps"] * len(given)
 
 
-def _drawn(values: Values) -> float:
-    most = max(values["generation"]["tasks"], _refill(values).groups)
-    groups = min(values["grpo"]["max_groups"], most)
-    return groups * values["rollout"]["n"] * values["grpo"]["passes"]
-
-
 def _heldout(values: Values) -> float:
     data, settings = values["data"], values["evaluation"]
     return (data["validation_tasks"] + data["test_tasks"]) * (
         settings["samples"] + settings["greedy"]
     )
+
+
+def _update(policy: Policy, model: tuple[str, ...]) -> dict[str, WorkShape]:
+    """Return the shape of the stage that trains a policy; its update says what it depends on."""
+    kind = USUAL[policy]
+    fields = ("training", kind.rows_field, *([kind.bound] if kind.bound else []), *kind.work)
+    return {kind.stage: WorkShape((*_BASE, *model, *fields), kind.units)}
 
 
 SHAPES: dict[str, WorkShape] = {
@@ -102,16 +104,8 @@ SHAPES: dict[str, WorkShape] = {
     "score": WorkShape(("domain",), _rollouts),
     "filter": WorkShape(("domain",), _rollouts),
     "pool": WorkShape(("domain",), _rollouts),
-    "grpo_update": WorkShape(
-        (*_BASE, *_AGENT, "training", "grpo.micro_batch_rows", "rollout.max_length"), _drawn
-    ),
-    "rwr_update": WorkShape(
-        (
-            *_BASE, *_ENV, "training", "rwr.micro_batch_rows", "rwr.kl_rows",
-            "rwr.probe_generations", "generation.max_tokens",
-        ),
-        lambda values: values["rwr"]["steps"],
-    ),
+    **_update(Policy.AGENT, _AGENT),
+    **_update(Policy.ENV, _ENV),
     "evaluate": WorkShape((*_BASE, *_AGENT, *_PLAYED), _heldout),
     "publish": WorkShape(("domain",), lambda values: 1),
 }  # fmt: skip

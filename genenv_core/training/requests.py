@@ -7,19 +7,15 @@ under `accelerate launch`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field
 
 from genenv_core.config.sections.training import TrainingConfig
-from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
-from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.config.sections.updates import UpdateSettings
 from genenv_core.record import Record
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
-
-LossName = Literal["grpo", "rwr", "warm_start", "own"]
-"""A kind of update, by its loss: see `genenv_core.training.updates`."""
 
 
 class TrainerCheckpoints(Record):
@@ -36,6 +32,8 @@ class TrainerCheckpoints(Record):
 class UpdateRequest(Record):
     """One update of a policy on stored rows; each loss has a request of its own.
 
+    `loss` names it in `genenv_core.training.updates.table`.
+
     The update starts from `checkpoint` and saves the policy in `output`, with its tokenizer. `rows`
     is a Parquet file. With `checkpoints`, a killed update continues from the last one and ends on
     the same bits. `gradient_checkpointing` changes none of them. Each finished step appends its
@@ -43,13 +41,13 @@ class UpdateRequest(Record):
     continues first writes the losses of the steps before into it.
     """
 
-    loss: ClassVar[LossName]
+    loss: ClassVar[str]
     policy: ClassVar[Policy]
 
     checkpoint: Path
     output: Path
     rows: Path
-    settings: GrpoConfig | RwrConfig | WarmStartConfig
+    settings: UpdateSettings
     training: TrainingConfig = TrainingConfig()
     gradient_checkpointing: bool = False
     seed: int

@@ -112,7 +112,7 @@ class TaskScores(
     )
     reward_mean: float = fields.share("Mean R_agent of the group.")
     reward_std: float = fields.number("Standard deviation of R_agent in the group.", low=0.0)
-    zero_signal: bool = fields.flag("Whether all rewards are equal, so GRPO learns nothing.")
+    zero_signal: bool = fields.flag("Whether all rewards are equal, so pi_agent learns nothing.")
     lost: int = fields.count(
         "Rollouts of the group that an environment or an engine broke; null in older runs.",
         nullable=True,

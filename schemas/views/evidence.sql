@@ -2,7 +2,7 @@
 -- Reads: epochs, task_scores, tasks, test_gains, updates, calibration, fidelity
 -- Key: run_id, epoch
 -- distinct_tasks: Different new tasks attempted.
--- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
+-- share_signal: Share of the new groups whose rewards differ, so that pi_agent learns from them.
 -- skill: p_hat above the chance of a guess, which alpha is held against.
 -- alpha_inside: Whether the success rate of the skill alpha is inside the clustered 95 % interval of p_hat; see calibration.
 -- measure: What the gain is of: answer_probability, or sampled where that is unknown.

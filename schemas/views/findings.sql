@@ -242,8 +242,8 @@ by_epoch AS (
                 'rule': 'no_signal', 'subject': NULL,
                 'value': CASE WHEN epoch > 1 AND trains_agent THEN share_zero_signal END,
                 'words': format(
-                    'all attempts have one reward in {:.0f} % of the groups: GRPO learns nothing '
-                    || 'from them', 100 * share_zero_signal
+                    'all attempts have one reward in {:.0f} % of the groups: pi_agent learns '
+                    || 'nothing from them', 100 * share_zero_signal
                 )
             },
             {

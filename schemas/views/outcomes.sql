@@ -15,7 +15,7 @@
 -- alpha: Target success rate of the agent.
 -- k_min: Half-width of the difficulty band around alpha.
 -- share_in_band: Share of the new tasks within k_min of alpha.
--- share_signal: Share of the new groups whose rewards differ, so that GRPO learns from them.
+-- share_signal: Share of the new groups whose rewards differ, so that pi_agent learns from them.
 -- seconds: Time at work on the finished epochs, in seconds, what came before epoch 1 left out; null without a stage history.
 -- epochs_at_work: Finished epochs in which the run computed a stage itself. An epoch that was reused whole adds nothing to seconds, so seconds / epochs_at_work is the mean time of an epoch.
 WITH worked AS (

@@ -20,11 +20,11 @@ from genenv_core.domains.protocol import FILES_REMEDY, Domain, ReadsFiles
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
+from genenv_core.importing import load
 from genenv_core.storage.records.code import code_version
 from genenv_core.storage.records.keys import key_parts
 from genenv_core.surroundings import deciding, processor
-from genenv_core.training.updates.algorithm import get_algorithm
-from genenv_core.training.updates.algorithm import modules_of as algorithm_modules
+from genenv_core.training.updates.table import agent_kind
 from tasks.stage.context import Stage
 from tasks.stage.inputs import Inputs, identities
 
@@ -119,8 +119,8 @@ def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> li
     if "compute.vllm" in stage.reads:  # what every stage that samples reads
         chosen.append(engine_module(config.compute.engine))
     if "agent_update" in stage.reads:
-        own = config.agent_update
-        chosen += algorithm_modules(own.algorithm, get_algorithm(own.algorithm, own.options))
+        kind = agent_kind(config.agent_update)
+        chosen += [kind.trainer, kind.rule, *load(kind.rule).modules(config.agent_update)]
     if "training" in stage.reads and config.training.own_processes:
         chosen.append(LAUNCH)
     return chosen

@@ -76,6 +76,7 @@ LIGHT = (
     "genenv_core.engines.protocol",
     "genenv_core.engines.adapters",
     "genenv_core.training.requests",
+    "genenv_core.training.grpo.advantages",
     "genenv_core.training.updates.algorithm",
     "genenv_core.training.updates.table",
     "genenv_core.training.memory.estimate",

@@ -127,7 +127,7 @@ def _show_group(say: Any, group: GroupRecord) -> None:
         say(
             f"  epoch {facts['epoch']}: solved {facts['successes']} of {facts['n']}, p_hat "
             f"{facts['p_hat']:.3g}{r_env}, reward {facts['reward_mean']:.3g} ± "
-            f"{facts['reward_std']:.3g}{', no signal for GRPO' if facts['zero_signal'] else ''}"
+            f"{facts['reward_std']:.3g}{', no signal' if facts['zero_signal'] else ''}"
         )
     for row in group.selections:
         policy = {Policy.AGENT: "agent", Policy.ENV: "environment"}[row["update"]]

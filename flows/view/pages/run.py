@@ -38,7 +38,7 @@ RESTING_S = 10
 COST = {
     "seconds": "Wall time of the stage over the epochs from 1 on; what was reused from another run "
     "counts nothing. Stages that ran side by side both count in the last row.",
-    "seconds_per_group": "These seconds for each group with signal, whose rewards differ: GRPO "
+    "seconds_per_group": "These seconds for each group with signal, whose rewards differ: pi_agent "
     "learns from no other.",
     "tokens": "Tokens that the stage read and sampled, over the same epochs; for an update those "
     "of its rows, which the last row leaves out: they count where they were sampled.",

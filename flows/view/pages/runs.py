@@ -31,7 +31,7 @@ TITLES = {
     "measure": "What is measured on the test tasks",
     "start → last": "The measure before training and after the newest epoch",
     "p_hat (α)": "Success on the new tasks of the newest epoch, and its target alpha",
-    "signal": "Share of groups whose rewards differ: GRPO learns from no other",
+    "signal": "Share of groups whose rewards differ: pi_agent learns from no other",
     "time": "Time at work, what came before epoch 1 left out",
     "differs in": "Settings in which runs of this arm and domain differ, the seed left out: the "
     "three with the rarest values",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -37,7 +37,19 @@ class MixtureConfig(Section):
         return self
 
 
-class GrpoConfig(Section):
+class UpdateSettings(Section):
+    """What the settings of every update hold, whatever its loss.
+
+    Each section declares these fields itself, at their place among its own.
+    """
+
+    if TYPE_CHECKING:
+        learning_rate: float
+        micro_batch_rows: int
+        max_grad_norm: float
+
+
+class GrpoConfig(UpdateSettings):
     """Group-relative policy optimisation of pi_agent, computed by TRL's GRPOTrainer.
 
     Adam's moments start at zero in each update: an update is a stage, computed from its key alone,
@@ -143,7 +155,7 @@ class AgentUpdateConfig(Section):
         return self
 
 
-class RwrConfig(Section):
+class RwrConfig(UpdateSettings):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
     pay: PayRule = "alpha"

@@ -6,10 +6,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from genenv_core.config.sections.section import Section
+from genenv_core.config.sections.updates import UpdateSettings
 
 
-class WarmStartConfig(Section):
+class WarmStartConfig(UpdateSettings):
     """Supervised steps that teach a given model the form of tasks and answers before epoch 0 ends.
 
     The stage measures a model before the first step and after every round. It ends with the first

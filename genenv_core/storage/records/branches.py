@@ -16,7 +16,7 @@ from pydantic import Field
 from genenv_core.config.branching import BranchPoint, check_branch
 from genenv_core.config.load import as_recorded
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import EPOCH_STAGES, LAST, STAGES, START_STAGES
+from genenv_core.config.stages import EPOCH_STAGES, LAST, STAGES, START_STAGES, update_of
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts
@@ -25,6 +25,7 @@ from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog, unknown_run
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.protocol import Store
+from genenv_core.types import Policy
 
 log = logging.getLogger("genenv.storage")
 
@@ -224,7 +225,7 @@ def _check_history(point: BranchPoint, epochs: list[dict[str, Manifest]]) -> Non
                 f"`genenv resume {point.run_id}`, or branch off before that epoch"
             )
         published = outputs[LAST].facts.get("published", {})
-        maker = "grpo_update" if number else first_maker(outputs[LAST])
+        maker = update_of(Policy.AGENT) if number else first_maker(outputs[LAST])
         if not number or published.get("agent"):
             agent = outputs[maker].checkpoints["agent"]
 

@@ -28,6 +28,7 @@ import transformers
 from transformers.utils import logging as hf_logging
 
 from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.stages import STEPPING
 from genenv_core.errors import GenenvError, OutOfMemory, TrainingError, one_line
 from genenv_core.freeing import trim
 from genenv_core.training.loop import ranks
@@ -142,7 +143,7 @@ def alone(request: UpdateRequest) -> Generator[None]:
             if not _is_out_of_memory(error, text):
                 message = f"{what} failed: {type(error).__name__}: {text}; see the cause"
                 raise TrainingError(message) from error
-            setting = f"{UPDATES[request.loss].section}.micro_batch_rows"
+            setting = UPDATES[request.loss].rows_field
             remedy = (
                 f"lower it, for example --set {setting}={micro_batch_rows // 2}"
                 if micro_batch_rows > 1
@@ -237,8 +238,7 @@ def device_memory(training: TrainingConfig) -> float | None:
     if not torch.cuda.is_available():
         raise TrainingError(
             "training.device is cuda and torch finds no GPU here: run the stage where there is one "
-            "(placement.warm_start, placement.grpo_update, placement.rwr_update), or set "
-            "training.device=cpu"
+            f"({', '.join(f'placement.{stage}' for stage in STEPPING)}), or set training.device=cpu"
         )
     free, _ = torch.cuda.mem_get_info()
     return min([limit or math.inf, *ranks.collected(float(free))])

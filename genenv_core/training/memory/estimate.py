@@ -22,10 +22,9 @@ from typing import Any, TypeVar, cast
 import polars as pl
 
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
-from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
-from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.config.sections.updates import KlReference
 from genenv_core.errors import ModelError, TrainingError
-from genenv_core.training.requests import LossName, UpdateRequest
+from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.table import UPDATES
 
 log = logging.getLogger("genenv.training")
@@ -47,19 +46,21 @@ _INPUT_OF_LAYER = 4
 """Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
 _OUTSIDE = 12
 """Bytes of each hidden unit kept for a token before the first and behind the last layer."""
-_RWR_LOGITS = 20
-"""Bytes of each (completion token, vocabulary entry) in RWR, five values in float32: in a step the
-logprobs, their exponential, the difference from the reference's, and the gradients of these two
-(logits are gone by then, and the reference's logprobs too, where they are not kept for the next
-step); where the KL is measured, both logprobs, the exponential, the difference, the product.
-GRPO with shared prefixes has no more: the logprobs, their exponential, its product, gradients."""
+_WHOLE_LOGITS = 20
+"""Bytes of each (completion token, vocabulary entry) where a loss has all logits at once, five
+values in float32, as in an update with a cap on its KL: in a step the logprobs, their exponential,
+the difference from the reference's, and the gradients of these two (logits are gone by then, and
+the reference's logprobs too, where they are not kept for the next step); where the KL is measured,
+both logprobs, the exponential, the difference, the product. A tiled loss with shared prefixes has
+no more: the logprobs, their exponential, its product, gradients."""
 REFERENCE_CACHE_VALUES = 2**24
-"""Reference logprobs that RWR keeps between steps, 64 MiB in float32; of more it keeps none."""
+"""Reference logprobs that an update with a cap on its KL keeps between steps, 64 MiB in float32; of
+more it keeps none."""
 _TILE = 32768
-"""Vocabulary entries that TRL's head of GRPO computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
+"""Vocabulary entries that TRL's tiled head computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
 _TILE_TOKENS = 4096
 """Tokens that it computes at once."""
-_GRPO_TILE = {"float32": (33, 4), "bfloat16": (31, 2)}
+_BYTES_OF_TILE = {"float32": (33, 4), "bfloat16": (31, 2)}
 """Bytes of each (token, entry of a tile) in its backward pass, which begins while everything is
 kept: on a CPU by torch (measured on TRL 1.16), on a GPU by a kernel that works in place."""
 
@@ -158,7 +159,7 @@ class DecoderShape:
 class Job:
     """An update: its kind, the length of its rows, and the copies of the policy beside it."""
 
-    loss: LossName
+    loss: str
     shape: DecoderShape
     training: TrainingConfig
     row_tokens: int
@@ -169,7 +170,7 @@ class Job:
     rows: int = 1
     """Rows of a micro-batch as configured."""
     leash_tokens: int = 0
-    """Completion tokens of all rows that the KL of RWR is along."""
+    """Completion tokens of all rows that a capped KL is along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,22 +195,14 @@ class MemoryEstimate:
         return f"{self.total(rows) / GB:.3g} GB ({listed})"
 
 
-def reference_of(
-    settings: GrpoConfig | RwrConfig | WarmStartConfig, lora: LoraConfig, *, moved: bool
-) -> KlReference | None:
-    """Return the model that the KL of an update needs beside the policy, None without one.
+def reference_of(kl: KlReference | None, lora: LoraConfig, *, moved: bool) -> KlReference | None:
+    """Return the model that a KL to this checkpoint needs beside the policy, None without one.
 
     With adapters, the policy's own weights serve: as a start with a copy of the adapter, as the
     first checkpoint without one, but not once adapters were merged and the policy has `moved`.
     """
-    if isinstance(settings, WarmStartConfig):
-        return None
-    if isinstance(settings, GrpoConfig):
-        if not settings.kl_coef:
-            return None
-        if settings.kl_reference == "start":
-            return None if lora.rank else "start"
-    return None if lora.rank and not (lora.merge and moved) else "bootstrap"
+    served = lora.rank and not (kl == "bootstrap" and lora.merge and moved)
+    return None if served else kl
 
 
 def estimate(job: Job) -> MemoryEstimate:
@@ -275,8 +268,8 @@ def _logits(job: Job) -> float:
     """Return what the head needs for a row."""
     vocabulary = job.shape.vocabulary
     if UPDATES[job.loss].whole_logits or job.training.shares_rows:
-        return _RWR_LOGITS * vocabulary * job.completion_tokens
-    by_torch, by_kernel = _GRPO_TILE[job.training.precision]
+        return _WHOLE_LOGITS * vocabulary * job.completion_tokens
+    by_torch, by_kernel = _BYTES_OF_TILE[job.training.precision]
     width = by_torch if job.training.device == "cpu" else by_kernel
     return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
 
@@ -307,7 +300,8 @@ def _with(job: Job, **changes: Any) -> Job:
 def job_of(request: UpdateRequest) -> Job:
     """Return an update's sizes, from its model's config.json and its own rows."""
     prompt, ends = pl.col("prompt_ids").list.len(), pl.col("completion_ids").list.len()
-    leash = ends.filter(pl.col("leash")).sum() if UPDATES[request.loss].capped else pl.lit(0)
+    kind = UPDATES[request.loss]
+    leash = ends.filter(pl.col("leash")).sum() if kind.capped else pl.lit(0)
     row, completion, leash_tokens = (
         pl.scan_parquet(request.rows, glob=False)
         .select(row=(prompt + ends).max(), completion=ends.max(), leash=leash)
@@ -322,7 +316,7 @@ def job_of(request: UpdateRequest) -> Job:
         completion_tokens=int(completion or 1),
         gradient_checkpointing=request.gradient_checkpointing,
         reference=reference_of(
-            request.settings, request.training.lora, moved=len(set(request.models)) > 1
+            kind.kl(request.settings), request.training.lora, moved=len(set(request.models)) > 1
         ),
         rows=request.settings.micro_batch_rows,
         leash_tokens=int(leash_tokens),

@@ -15,7 +15,7 @@ from genenv_core.config.arms import ARMS
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelSizeConfig
 from genenv_core.config.sections.placement import INLINE
-from genenv_core.config.stages import WARM, update_of
+from genenv_core.config.stages import WARM
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.exchange.external import Given
 from genenv_core.storage.records.manifest import FileRef
@@ -29,8 +29,9 @@ from genenv_core.training.memory.estimate import (
     reference_of,
     too_small,
 )
-from genenv_core.training.requests import LossName
-from genenv_core.training.updates.table import UPDATES
+from genenv_core.training.updates import warm_start
+from genenv_core.training.updates.kind import UpdateKind
+from genenv_core.training.updates.table import UPDATES, USUAL, agent_kind
 from genenv_core.types import Policy
 
 LIBRARIES_BYTES = 0.7 * GB
@@ -75,19 +76,19 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
         shape = _shape(given.agent_model, config.bootstrap.agent)
-        loss = "own" if config.agent_update.own else "grpo"
-        made += _need(config, Policy.AGENT, loss, shape, length, length, _allowed(loss))
+        kind = agent_kind(config.agent_update)
+        made += _need(config, Policy.AGENT, kind, shape, length, length, _allowed(kind))
     if ARMS[config.arm].trains_env:
         shape = _shape(given.env_model, config.bootstrap.env)
         prompt = _env_prompt(config, given) if shape else PROMPT
-        rows = prompt + written
-        made += _need(config, Policy.ENV, "rwr", shape, rows, written, _allowed("rwr"))
+        rows, kind = prompt + written, USUAL[Policy.ENV]
+        made += _need(config, Policy.ENV, kind, shape, rows, written, _allowed(kind))
     return made
 
 
-def _allowed(loss: LossName) -> str:
+def _allowed(kind: UpdateKind) -> str:
     """Return which rows are the longest ones of an update that has none yet."""
-    return f"that {UPDATES[loss].bound} allows"
+    return f"that {kind.bound} allows"
 
 
 def check_needs(config: RunConfig, found: list[Need]) -> None:
@@ -119,15 +120,17 @@ def _lack_before(here: list[Need], free: float) -> str:
     needed = max(warm, default=0.0)
     if needed <= free:
         return ""
-    remedy = "lower warm_start.micro_batch_rows, or set "
+    remedy = f"lower {warm_start.UPDATE.rows_field}, or set "
     return _lack(needed, free, f"in the {warm[needed]}", remedy)
 
 
 def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
     """Return the line for the updates of an epoch, '' where they fit."""
-    updates = {need.stage: _taken(need) for need in here if need.stage != WARM}
-    if not updates:
+    both = [need for need in here if need.stage != WARM]
+    if not both:
         return ""
+    updates = {need.stage: _taken(need) for need in both}
+    kinds = [UPDATES[need.job.loss] for need in both]
     own = LIBRARIES_BYTES + 4 * max(need.job.shape.parameters for need in here)
     largest = max(updates, key=updates.__getitem__)
     in_turn = updates[largest] + own
@@ -143,8 +146,8 @@ def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
         free,
         "at once, with rows as long as the settings allow "
         f"({parts}, the run's own process {own / GB:.3g})",
-        "shorten rollout.max_length or generation.max_tokens, lower grpo.micro_batch_rows and "
-        f"rwr.micro_batch_rows, or set {turns}",
+        f"shorten {' or '.join(str(kind.bound) for kind in kinds)}, lower "
+        f"{' and '.join(kind.rows_field for kind in kinds)}, or set {turns}",
     )
 
 
@@ -174,7 +177,7 @@ def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
         return []
     tokens, answer, what = longest
     shape = _shape(model, config.bootstrap.agent)
-    return _need(config, policy, "warm_start", shape, tokens, answer, f"of {what}")
+    return _need(config, policy, warm_start.UPDATE, shape, tokens, answer, f"of {what}")
 
 
 def _env_prompt(config: RunConfig, given: Given) -> int:
@@ -211,7 +214,7 @@ def _listed(have: list[Gpu]) -> str:
 def _need(
     config: RunConfig,
     policy: Policy,
-    loss: LossName,
+    kind: UpdateKind,
     shape: DecoderShape | None,
     tokens: int,
     completion: int,
@@ -219,21 +222,19 @@ def _need(
 ) -> list[Need]:
     if shape is None:
         return []
-    kind = UPDATES[loss]
     training, settings = kind.training(config.training), getattr(config, kind.section)
     job = Job(
-        loss=loss,
+        loss=kind.request.loss,
         shape=shape,
         training=training,
         row_tokens=tokens,
         completion_tokens=completion,
         gradient_checkpointing=config.execution.gradient_checkpointing == "full",
-        reference=reference_of(settings, training.lora, moved=True),
+        reference=reference_of(kind.kl(settings), training.lora, moved=True),
         rows=settings.micro_batch_rows,
         leash_tokens=settings.kl_rows * completion if kind.capped else 0,
     )
-    stage = WARM if loss == "warm_start" else update_of(policy)
-    return [Need(stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
+    return [Need(kind.stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
 
 
 def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> DecoderShape | None:

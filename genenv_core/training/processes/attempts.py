@@ -13,6 +13,7 @@ from collections.abc import Callable
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import OutOfMemory, TrainingError
 from genenv_core.training.requests import UpdateRequest, UpdateResult
+from genenv_core.training.updates.table import UPDATES
 
 log = logging.getLogger("genenv.training")
 
@@ -75,7 +76,8 @@ def _halved(request: UpdateRequest, error: OutOfMemory) -> UpdateRequest:
     rows = error.rows // 2
     log.warning(
         "update=%s device=%s memory ran out with micro_batch_rows=%d: it goes on with %d; set "
-        "%s.micro_batch_rows=%d to be rid of this, or training.memory_gb",
-        request.loss, request.training.device, error.rows, rows, request.loss, rows,
+        "%s=%d to be rid of this, or training.memory_gb",
+        request.loss, request.training.device, error.rows, rows,
+        UPDATES[request.loss].rows_field, rows,
     )  # fmt: skip
     return request.with_micro_batch(rows)

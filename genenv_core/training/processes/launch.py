@@ -25,7 +25,8 @@ from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.attempts import visible_gpus
-from genenv_core.training.requests import LossName, UpdateRequest, UpdateResult
+from genenv_core.training.requests import UpdateRequest, UpdateResult
+from genenv_core.training.updates.table import UPDATES
 
 STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
 PROGRAM = "genenv_core.training.processes.program"
@@ -136,7 +137,7 @@ class Launcher:
             self._running[home] = process
         return process
 
-    def _outcome(self, loss: LossName, home: Path, status: int) -> UpdateResult:
+    def _outcome(self, loss: str, home: Path, status: int) -> UpdateResult:
         if (home / RESULT).is_file():
             return UpdateResult.model_validate_json((home / RESULT).read_bytes())
         paths = sorted(home.glob(ERROR.format("*")), key=lambda path: path.stat().st_mtime_ns)
@@ -158,6 +159,6 @@ class Launcher:
             last = (home / "output").read_text("utf-8", errors="replace")[-LAST_OUTPUT:]
         raise TrainingError(
             f"the training processes of {loss} ended with status {status} and said no reason, most "
-            f"likely for want of memory: lower {loss}.micro_batch_rows and run again; their last "
-            f"words: {' '.join(last.split())[-300:]}"
+            f"likely for want of memory: lower {UPDATES[loss].rows_field} and run again; their "
+            f"last words: {' '.join(last.split())[-300:]}"
         )

@@ -1,6 +1,6 @@
 """The program that `launch` starts: first `accelerate launch`, then each process of it.
 
-`python -m genenv_core.training.processes.program grpo FOLDER` is the launcher. The processes that
+`python -m genenv_core.training.processes.program LOSS FOLDER` is the launcher. The processes that
 it starts run this module too; an environment variable marks them.
 """
 
@@ -17,14 +17,14 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped
 from genenv_core.storage.files import move_over, temporary
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.launch import ERROR, LOG, PROGRAM, RESULT, STOP
-from genenv_core.training.requests import LossName, UpdateRequest
+from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.table import UPDATES, run_update
 
 _LAUNCHER = "GENENV_LAUNCHER"
@@ -39,7 +39,7 @@ def main(program: str = PROGRAM) -> None:
     loss, home = sys.argv[1], Path(sys.argv[2])
     if _LAUNCHER in os.environ:
         _end_with(int(os.environ[_LAUNCHER]))
-        sys.exit(_compute(UPDATES[cast(LossName, loss)].request, home))
+        sys.exit(_compute(UPDATES[loss].request, home))
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     os.environ[_LAUNCHER] = str(os.getpid())
     from accelerate.commands import launch

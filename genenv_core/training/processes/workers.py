@@ -35,18 +35,15 @@ from genenv_core.training.processes.attempts import attempted, visible_gpus
 from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.orphans import silence_orphans
 from genenv_core.training.requests import UpdateRequest, UpdateResult
-from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.table import UPDATES, run_update
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 
 log = logging.getLogger("genenv.training")
 
 Result = TypeVar("Result")
 WORKERS = 2
-"""grpo_update and rwr_update side by side; the two warm starts likewise."""
+"""The updates of both policies side by side; the two warm starts likewise."""
 
-LESS_MEMORY = (
-    "lower grpo.micro_batch_rows, rwr.micro_batch_rows or warm_start.micro_batch_rows and run again"
-)
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -133,13 +130,14 @@ class WorkerTrainer:
 
     def _attempt(self, request: UpdateRequest) -> UpdateResult:
         try:
-            return self._call(_update, request, request.loss, request.training.device)
+            rows, device = UPDATES[request.loss].rows_field, request.training.device
+            return self._call(_update, request, request.loss, rows, device)
         finally:
             lines.told(_lines(request))
 
     def warm_start(self, request: WarmStartRequest) -> WarmStartResult:
         """Return a newly warm-started tiny model."""
-        return self._call(_warm_start, request, "warm_start")
+        return self._call(_warm_start, request, "warm_start", "bootstrap.batch_rows")
 
     def request_stop(self) -> None:
         """Let running updates save a checkpoint after their current step and raise `Stopped`.
@@ -166,8 +164,10 @@ class WorkerTrainer:
         function: Callable[[Any], Result],
         request: object,
         what: str,
+        lower: str,
         device: Device = "cpu",
     ) -> Result:
+        """Return what a worker computes; `lower` is the field to lower where memory ran out."""
         with self._free:
             while True:
                 worker, fresh = self._take(what, device)
@@ -179,7 +179,8 @@ class WorkerTrainer:
                     raise
                 except MemoryError as error:  # before the update itself, which names its setting
                     raise TrainingError(
-                        f"the training process of {what} has no memory left: {LESS_MEMORY}"
+                        f"the training process of {what} has no memory left: lower {lower} "
+                        "and run again"
                     ) from error
                 except BrokenProcessPool as error:
                     lives = False
@@ -191,7 +192,7 @@ class WorkerTrainer:
                     if worker.begun.value or fresh:
                         raise TrainingError(
                             f"the training process of {what} was killed, most likely for want "
-                            f"of memory: {LESS_MEMORY}"
+                            f"of memory: lower {lower} and run again"
                         ) from error
                 finally:
                     self._put_back(worker, lives=lives)

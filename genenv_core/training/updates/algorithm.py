@@ -8,14 +8,16 @@ KL term, checkpoints.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from genenv_core.config.sections.updates import GRPO
+from genenv_core.config.sections.updates import GRPO, AgentUpdateConfig, GrpoConfig
 from genenv_core.errors import ConfigError, TrainingError, described
 from genenv_core.plugins import ALGORITHMS, failures_named, placed_point, point_of
+from genenv_core.training.updates.kind import Groups
 
 if TYPE_CHECKING:
     import torch
@@ -24,9 +26,6 @@ FIELD = "agent_update.algorithm"
 
 MEANS = ("tokens", "rollouts")
 """What `AgentAlgorithm.mean_over` may be."""
-
-Groups = Sequence[Sequence[float]]
-"""A number for each rollout of each group, by groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +92,16 @@ def get_algorithm(name: str, options: Mapping[str, Any]) -> AgentAlgorithm:
     return made
 
 
-def modules_of(name: str, algorithm: AgentAlgorithm) -> list[str]:
+def advantages(_: GrpoConfig, chosen: AgentUpdateConfig) -> Callable[[Groups], Groups]:
+    """Return what makes advantages of the rewards of all groups of an update."""
+    made = get_algorithm(chosen.algorithm, chosen.options)
+    return partial(advantages_of, chosen.algorithm, made)
+
+
+def modules(chosen: AgentUpdateConfig) -> list[str]:
     """Return the modules whose code an algorithm is: of its class, and of what made it."""
-    return [type(algorithm).__module__, _point(name).module]
+    made = get_algorithm(chosen.algorithm, chosen.options)
+    return [type(made).__module__, _point(chosen.algorithm).module]
 
 
 def check_passes(name: str, algorithm: AgentAlgorithm, passes: int) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import model_validator
 
-from genenv_core.config.sections.updates import GrpoConfig
+from genenv_core.config.sections.rollout import RefillConfig
+from genenv_core.config.sections.updates import GrpoConfig, KlReference
+from genenv_core.config.stages import update_of
 from genenv_core.training.requests import UpdateRequest
-from genenv_core.training.updates.kind import UpdateKind
+from genenv_core.training.updates.kind import AgentUpdateKind
 from genenv_core.types import Policy
 
 
@@ -47,6 +50,18 @@ class GrpoRequest(UpdateRequest):
         return self
 
 
+def most_rollouts(values: Mapping[str, Any]) -> float:
+    """Return the most rollouts that an update computes a loss of, each pass anew."""
+    refill = RefillConfig(**values.get("refill", {}))  # older runs have no such section
+    most = max(values["generation"]["tasks"], refill.groups)
+    groups = min(values["grpo"]["max_groups"], most)
+    return groups * values["rollout"]["n"] * values["grpo"]["passes"]
+
+
+def _kl(settings: GrpoConfig) -> KlReference | None:
+    return settings.kl_reference if settings.kl_coef else None
+
+
 SEEN = {
     "loss": "of the last step",
     "kl": "to the reference, the last step's mean k3; 0 when off",
@@ -59,12 +74,15 @@ SEEN = {
 }
 """What every update on stored rollouts measures, whatever its loss."""
 
-UPDATE = UpdateKind(
+UPDATE = AgentUpdateKind(
     request=GrpoRequest,
     trainer="genenv_core.training.grpo.trainer",
     title="GRPO update",
-    section="grpo",
+    stage=update_of(Policy.AGENT),
     bound="rollout.max_length",
     measures=SEEN | {"clip_fraction": "share of the tokens whose ratio is clipped"},
     whole_logits=False,
+    kl=_kl,
+    units=most_rollouts,
+    rule="genenv_core.training.grpo.advantages",
 )

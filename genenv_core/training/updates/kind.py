@@ -5,14 +5,20 @@ Each module beside this one has one: its request, with the form of its rows, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.sections.updates import AgentUpdateConfig, KlReference
+from genenv_core.config.stages import STAGES
 from genenv_core.training.requests import UpdateRequest
 
+Groups = Sequence[Sequence[float]]
+"""A number for each rollout of each group, by groups."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateKind:
     """What an update is asked with, computed by, called, and what it needs of a device.
 
@@ -21,12 +27,16 @@ class UpdateKind:
         trainer: the module whose `update(request, stop)` computes it. By name: torch and TRL take
             ten seconds to load, and a run full of cache hits needs neither.
         title: what messages call it.
-        section: the section of the configuration with its settings.
+        stage: the stage that computes it; its section of the configuration has the settings.
         bound: the field that bounds the length of its rows; None: they are as long as they are.
         training: returns its own training settings, made of those of the run.
         whole_logits: whether it has the logits of all completion tokens at once; else it computes
             its head tile by tile.
         capped: whether it keeps weights, and logprobs of a reference, for a cap on a KL.
+        kl: returns which checkpoint its KL is to, by its settings; None: it has none.
+        work: fields that decide what a unit of its work takes, beside the rows of a micro-batch and
+            their bound.
+        units: returns the amount of its work, by the nested values of a configuration.
         measures: the metrics that it reports beside grad_norm, with their meanings; the last value
             of each unless named otherwise. On a GPU all have liger_kernels (0/1).
     """
@@ -34,9 +44,38 @@ class UpdateKind:
     request: type[UpdateRequest]
     trainer: str
     title: str
-    section: str
+    stage: str
     bound: str | None
     measures: Mapping[str, str]
     training: Callable[[TrainingConfig], TrainingConfig] = lambda training: training
     whole_logits: bool = True
     capped: bool = False
+    kl: Callable[[Any], KlReference | None] = lambda _: None
+    work: tuple[str, ...] = ()
+    units: Callable[[Mapping[str, Any]], float] = lambda _: 1
+
+    @property
+    def section(self) -> str:
+        """Return the section of the configuration with its settings."""
+        return STAGES[self.stage].settings
+
+    @property
+    def rows_field(self) -> str:
+        """Return the field that bounds the rows of its micro-batches."""
+        return f"{self.section}.micro_batch_rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentUpdateKind(UpdateKind):
+    """An update of pi_agent on stored rollouts, by some algorithm.
+
+    Args:
+        rule: the module whose `advantages(settings, chosen)` returns what makes advantages of the
+            rewards of all groups, and whose `modules(chosen)` returns the modules of foreign code.
+            `settings` is section grpo, `chosen` agent_update. By name, because its code is in the
+            keys of its own updates alone.
+        asked: returns fields of its request beside those of every update on stored rollouts.
+    """
+
+    rule: str
+    asked: Callable[[AgentUpdateConfig], dict[str, Any]] = lambda _: {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from genenv_core.training.updates.grpo import SEEN, GrpoRequest
-from genenv_core.training.updates.kind import UpdateKind
+from genenv_core.config.sections.updates import AgentUpdateConfig
+from genenv_core.training.updates import grpo
+from genenv_core.training.updates.grpo import GrpoRequest
 
 
 class OwnRequest(GrpoRequest):
@@ -25,12 +27,16 @@ class OwnRequest(GrpoRequest):
         return f"update of pi_{self.policy.value} by {self.algorithm} from {self.checkpoint}"
 
 
-UPDATE = UpdateKind(
+def _asked(chosen: AgentUpdateConfig) -> dict[str, Any]:
+    return {"algorithm": chosen.algorithm, "options": chosen.options}
+
+
+UPDATE = replace(
+    grpo.UPDATE,
     request=OwnRequest,
     trainer="genenv_core.training.own.trainer",
     title="agent update",
-    section="grpo",
-    bound="rollout.max_length",
-    measures=SEEN,
-    whole_logits=False,
+    measures=grpo.SEEN,
+    rule="genenv_core.training.updates.algorithm",
+    asked=_asked,
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.updates import RwrConfig
+from genenv_core.config.stages import update_of
 from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.kind import UpdateKind
 from genenv_core.types import Policy
@@ -45,7 +46,7 @@ UPDATE = UpdateKind(
     request=RwrRequest,
     trainer="genenv_core.training.rwr.trainer",
     title="RWR update",
-    section="rwr",
+    stage=update_of(Policy.ENV),
     bound="generation.max_tokens",
     measures={
         "loss": "of the last step that used it",
@@ -56,4 +57,7 @@ UPDATE = UpdateKind(
     },
     training=of_env,
     capped=True,
+    kl=lambda _: "bootstrap",
+    work=("rwr.kl_rows", "rwr.probe_generations"),
+    units=lambda values: values["rwr"]["steps"],
 )

@@ -1,20 +1,37 @@
-"""The kinds of updates by their losses, and how one is carried out in this process."""
+"""The kinds of updates by their losses, which one a run has, and how one is carried out here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from genenv_core.config.sections.updates import AgentUpdateConfig
 from genenv_core.importing import load
-from genenv_core.training.requests import LossName, UpdateRequest, UpdateResult
+from genenv_core.training.requests import UpdateRequest, UpdateResult
 from genenv_core.training.updates import grpo, own, rwr, warm_start
-from genenv_core.training.updates.kind import UpdateKind
+from genenv_core.training.updates.kind import AgentUpdateKind, UpdateKind
+from genenv_core.types import Policy
 
-UPDATES: dict[LossName, UpdateKind] = {
-    "grpo": grpo.UPDATE,
-    "rwr": rwr.UPDATE,
-    "warm_start": warm_start.UPDATE,
-    "own": own.UPDATE,
-}
+OF_AGENT = (grpo.UPDATE,)
+"""Genenv's own updates of pi_agent, the usual one first; `agent_update.algorithm` names their
+losses."""
+
+_ALL: tuple[UpdateKind, ...] = (*OF_AGENT, rwr.UPDATE, warm_start.UPDATE, own.UPDATE)
+
+UPDATES = {kind.request.loss: kind for kind in _ALL}
+
+USUAL: dict[Policy, UpdateKind] = {Policy.AGENT: OF_AGENT[0], Policy.ENV: rwr.UPDATE}
+"""What trains a policy where `agent_update` is not set."""
+
+
+def agent_kind(chosen: AgentUpdateConfig) -> AgentUpdateKind:
+    """Return the update of pi_agent by an algorithm: genenv's of that name, else one's own."""
+    named = (kind for kind in OF_AGENT if kind.request.loss == chosen.algorithm)
+    return next(named, own.UPDATE)
+
+
+def is_own(chosen: AgentUpdateConfig) -> bool:
+    """Return whether an algorithm is code of one's own."""
+    return agent_kind(chosen) is own.UPDATE
 
 
 def run_update(request: UpdateRequest, stop: Callable[[], bool] = lambda: False) -> UpdateResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.config.stages import WARM
 from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.kind import UpdateKind
 from genenv_core.training.updates.rwr import of_env
@@ -55,7 +56,7 @@ UPDATE = UpdateKind(
     request=SftRequest,
     trainer="genenv_core.training.sft.trainer",
     title="warm start",
-    section="warm_start",
+    stage=WARM,
     bound=None,
     measures={"loss": "of the last step, before it"},
     training=of_warm_start,

@@ -60,7 +60,7 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
 
 @mutation(
     "an algorithm's code is in no key", KEY,
-    "chosen += algorithm_modules(own.algorithm, get_algorithm(own.algorithm, own.options))", "pass",
+    "chosen += [kind.trainer, kind.rule, *load(kind.rule).modules(config.agent_update)]", "pass",
 )  # fmt: skip
 @mutation(
     "an algorithm's options are in no key", "tasks/grpo_update.py",

@@ -21,7 +21,10 @@ def fields(*overrides: str, preset: str = "quickstart") -> list[str]:
     return [line.split(" ")[0] for line in meant_for_tiny(resolve(preset, overrides=overrides))]
 
 
-@mutation("a rate for tiny models is not named", TINY, "rate >= tiny", "rate > tiny")
+@mutation(
+    "a rate for tiny models is not named", TINY,
+    "own.learning_rate < type", "own.learning_rate <= type",
+)  # fmt: skip
 def test_each_field_for_tiny_models_is_named_where_a_model_is_given() -> None:
     rates = ["grpo.learning_rate", "rwr.learning_rate"]
     assert fields() == []

@@ -18,7 +18,8 @@ from genenv_core.algorithm.mixture import Group, draw
 from genenv_core.config.load import resolve
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows, grpo_advantages
+from genenv_core.epoch.agent_update import DomainsOfTasks, agent_rows
+from genenv_core.training.grpo.advantages import grpo_advantages
 from schemas.enums import MixtureShare
 from tasks.grpo_update import SharedDraw
 from tests.mutations import mutation

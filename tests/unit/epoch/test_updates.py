@@ -20,9 +20,10 @@ import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.updates import GrpoConfig, MixtureConfig, RwrConfig
-from genenv_core.epoch.agent_update import agent_rows, grpo_advantages
+from genenv_core.epoch.agent_update import agent_rows
 from genenv_core.epoch.env_update import env_rows
 from genenv_core.epoch.rows import UpdateRows, frame
+from genenv_core.training.grpo.advantages import grpo_advantages
 from schemas.registry import schema
 from tests.mutations import mutation
 

@@ -193,9 +193,9 @@ def test_what_does_nothing_for_another_file_is_not_advised(tmp_path: Path, data:
     with pytest.raises(DataError, match=r"data\.(base_format|skip_bad)"):
         read_base(path, DESK, format_="jsonl")
     with pytest.raises(DataError) as caught:
-        read_base(path, DESK, format_="jsonl", field="data.offline_file")
+        read_base(path, DESK, format_="jsonl", field="teacher.file")
     assert not any(f"data.{name}" in str(caught.value) for name in ("base", "skip_bad"))
-    assert any(said in str(caught.value) for said in ("convert it", "the row of data.offline_file"))
+    assert any(said in str(caught.value) for said in ("convert it", "the row of teacher.file"))
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -271,8 +271,8 @@ def test_another_form_than_the_ending_is_named(
     "unreadable(Path(name).expanduser()):", "None:",
 )  # fmt: skip
 def test_a_directory_is_no_offline_file(tmp_path: Path) -> None:
-    run = resolve("tiny", overrides=["arm=offline", f"data.offline_file={tmp_path}"])
-    with pytest.raises(DataError, match=r"data\.offline_file .*: it is a directory, not a file"):
+    run = resolve("tiny", overrides=["arm=offline", f"teacher.file={tmp_path}"])
+    with pytest.raises(DataError, match=r"teacher\.file .*: it is a directory, not a file"):
         offline_input(run)
 
 

@@ -190,8 +190,8 @@ def test_a_set_is_asked_for_once_and_each_epoch_has_its_window(
 )  # fmt: skip
 @mutation(
     "the first agent moves with the published one", "flows/state.py",
-    'changes["agent"] = _checkpoint(grpo, "agent", refs.epoch)',
-    'changes["agent"] = changes["agent_initial"] = _checkpoint(grpo, "agent", refs.epoch)',
+    'changes["agent"] = _checkpoint(of_agent, "agent", refs.epoch)',
+    'changes["agent"] = changes["agent_initial"] = _checkpoint(of_agent, "agent", refs.epoch)',
 )  # fmt: skip
 def test_the_first_agent_is_an_input_where_the_kl_is_to_it_and_in_no_other_key(
     tmp_path: Path, asked: dict[tuple[int, str], tuple[int, Any]]

@@ -75,7 +75,7 @@ def test_the_head_of_a_page_has_the_numbers_in_the_order_in_which_they_are_asked
         ("probability of the answer, test tasks", "0.500", "0.250 before training"),
         ("gain", "+0.250", "+0.125 to +0.375 (95\u00a0%), paired by task"),
         ("success on new tasks", "48%", "target 50%, 75% in the band"),
-        ("groups with signal", "62%", "of new tasks; GRPO learns from no other"),
+        ("groups with signal", "62%", "of new tasks; pi_agent learns from no other"),
         ("time at work", "6.0 min", "30.0 s an epoch, bootstrap left out"),
         ("tokens", "1.20 M", "100 k an epoch, of tasks and attempts with prompts"),
     ]

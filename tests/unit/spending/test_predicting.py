@@ -28,6 +28,7 @@ from tests.mutations import mutation
 
 PREDICTING = "genenv_core/spending/predicting.py"
 SHAPES_FILE = "genenv_core/spending/shapes.py"
+GRPO_FILE = "genenv_core/training/updates/grpo.py"
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -87,8 +88,8 @@ def test_every_stage_of_a_run_has_a_shape() -> None:
     'return values["generation"]["tasks"] * values["rollout"]["n"]',
 )  # fmt: skip
 @mutation(
-    "an update with a refill is planned as one without", SHAPES_FILE,
-    'most = max(values["generation"]["tasks"], _refill(values).groups)',
+    "an update with a refill is planned as one without", GRPO_FILE,
+    'most = max(values["generation"]["tasks"], refill.groups)',
     'most = values["generation"]["tasks"]',
 )  # fmt: skip
 def test_a_plan_counts_the_most_attempts_that_a_refill_may_make() -> None:

@@ -51,7 +51,7 @@ from genenv_core.training.memory.estimate import (
 )
 from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered
-from genenv_core.training.updates.table import run_update
+from genenv_core.training.updates.table import UPDATES, run_update
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
@@ -218,7 +218,8 @@ def test_a_reference_is_counted_where_one_is_loaded_in_the_type_that_it_is_loade
     loras = (LoraConfig(), LoraConfig(rank=4), LoraConfig(rank=4, merge=True))
 
     def found(settings: GrpoConfig | RwrConfig, *, moved: bool = True) -> list[KlReference | None]:
-        return [reference_of(settings, lora, moved=moved) for lora in loras]
+        kl = UPDATES["grpo" if isinstance(settings, GrpoConfig) else "rwr"].kl(settings)
+        return [reference_of(kl, lora, moved=moved) for lora in loras]
 
     assert found(GrpoConfig()) == [None, None, None]
     assert found(start) == ["start", None, None]
@@ -327,7 +328,7 @@ def checked(config: RunConfig, given: Given) -> list[needs.Need]:
 
 @mutation(
     "a plan does not say which setting its rows are the longest of",
-    NEEDS, "{UPDATES[loss].bound} allows", "it allows",
+    NEEDS, "{kind.bound} allows", "it allows",
 )  # fmt: skip
 def test_a_run_says_what_it_needs_and_refuses_what_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -496,7 +497,9 @@ WIDE = DecoderShape(
 NARROW = replace(WIDE, hidden=320, layers=6, intermediate=800, vocabulary=8192, head=80)
 
 
-@mutation("RWR keeps its logits through a step", ESTIMATE, "_RWR_LOGITS = 20", "_RWR_LOGITS = 28")
+@mutation(
+    "RWR keeps its logits through a step", ESTIMATE, "_WHOLE_LOGITS = 20", "_WHOLE_LOGITS = 28"
+)
 @pytest.mark.parametrize(
     ("shape", "completion", "training", "measured"),
     [
@@ -514,7 +517,7 @@ def test_rwr_on_a_cpu_needs_what_was_measured(
     settings = TrainingConfig(**training)
     sizes = {"row_tokens": 64 + completion, "completion_tokens": completion, "loss": "rwr"}
     sizes |= {"gradient_checkpointing": False, "training": settings}
-    sizes["reference"] = reference_of(RwrConfig(), settings.lora, moved=False)
+    sizes["reference"] = reference_of("bootstrap", settings.lora, moved=False)
     found = estimate(job(shape, leash_tokens=8 * completion, **sizes))
     assert found.total(4) / GB == pytest.approx(measured, rel=0.12)
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from genenv_core.config.sections.training import TrainingConfig
-from genenv_core.errors import OutOfMemory, Stopped
+from genenv_core.errors import OutOfMemory, Stopped, TrainingError
 from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.processes import attempts, launch
 from genenv_core.training.processes.attempts import attempted
@@ -25,6 +25,7 @@ from genenv_core.training.processes.launch import Launcher
 from genenv_core.training.processes.workers import WorkerTrainer
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.grpo import GrpoRequest
+from genenv_core.training.updates.own import OwnRequest
 from genenv_core.training.updates.rwr import RwrRequest
 from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
@@ -159,3 +160,31 @@ def test_a_trainer_checkpoint_serves_another_micro_batch_on_gpus_alone(tmp_path:
         other = here.model_copy(update={"settings": settings})
         digests = {request_digest(made) for made in (here, other)}
         assert (len(digests) == 1) is same
+
+
+@mutation(
+    "a halved update names its loss as a section", "genenv_core/training/processes/attempts.py",
+    "UPDATES[request.loss].rows_field, rows,", 'f"{request.loss}.micro_batch_rows", rows,',
+)  # fmt: skip
+@mutation(
+    "a launched update names its loss as a section", "genenv_core/training/processes/launch.py",
+    "lower {UPDATES[loss].rows_field} and run", "lower {loss}.micro_batch_rows and run",
+)  # fmt: skip
+def test_the_field_to_lower_is_one_of_the_configuration(
+    tmp_path: Path, as_gpus: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An algorithm of one's own has its settings in section grpo."""
+    plain = dict(request_of(tmp_path, "grpo"))
+    request = OwnRequest(**plain, algorithm="mine.py:Mine", options={})
+    with pytest.raises(OutOfMemory):
+        attempted(request, lambda one: starved(one.settings.micro_batch_rows))
+    halved = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert [line.partition("set ")[2].split()[0] for line in halved] == [
+        "grpo.micro_batch_rows=2", "grpo.micro_batch_rows=1",
+    ]  # fmt: skip
+    with pytest.raises(TrainingError, match=r"lower grpo\.micro_batch_rows and run again"):
+        Launcher()._outcome(request.loss, tmp_path / "empty", 1)
+
+
+def starved(rows: int) -> UpdateResult:
+    raise OutOfMemory("no memory", rows)
