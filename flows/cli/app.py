@@ -20,7 +20,7 @@ from flows.cli import domain, inspect, upkeep
 from flows.cli.data import certify, download, exchange, sql
 from flows.cli.data import eval as benchmarks
 from flows.cli.machines import up, view
-from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace
+from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace, what_if
 from flows.cli.streams import OutputLost, flushed, open_streams
 from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated, heeds_ends
@@ -49,6 +49,7 @@ app.command("status")(inspect.status)
 app.command("runs")(labels.runs)
 app.command("tag")(labels.tag)
 app.command("diff")(diff.diff)
+app.command("what-if")(what_if.what_if)
 app.command("sql")(sql.sql)
 app.command("report")(inspect.report)
 app.command("trace")(trace.trace)

@@ -11,6 +11,7 @@ next run continues a failed stage.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +20,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli.app import app
 from flows.coevolution import coevolution
 from genenv_core.algorithm.success.model import SuccessModel
 from genenv_core.config.stages import EPOCH_STAGES
@@ -275,6 +278,24 @@ def test_what_if_with_the_runs_own_settings_repeats_the_run(first):
     pool = sql(first, "FROM d_env").join(rows, on="generation_id", validate="1:1")
     assert pool["weight_raw"].equals(pool["weight_raw_right"].rename("weight_raw"))
     assert pool["kept"].equals((pool["env_reason"] == "kept").rename("kept"))
+
+
+def test_what_another_choice_would_have_shown(first):
+    asked = ["what-if", str(first.run_id), "--root", first.root]
+    other = [*asked, "--set", "generation.random_share=1"]
+    told = json.loads(CliRunner().invoke(app, [*other, "--json"]).output)
+    assert told["set"] == ["generation.random_share=1"] and "one epoch" in told["horizon"]
+    (epoch,) = told["epochs"]
+    assert (epoch["epoch"], epoch["attempted"], epoch["chosen"]) == (2, 8, 8)
+    p_hat = next(one for one in epoch["measures"] if one["measure"] == "p_hat")
+    own = "SELECT avg(p_hat) AS p FROM task_scores WHERE epoch = 2 AND source = 'generated'"
+    assert p_hat["played"] == pytest.approx(sql(first, own)["p"].item())
+    foreseen = p_hat["foreseen"]
+    assert 0 <= foreseen["low"] <= foreseen["value"] <= foreseen["high"] <= 1
+    shown = CliRunner().invoke(app, other).output
+    assert f"[{foreseen['low']:.3f}, {foreseen['high']:.3f}]" in shown and "horizon" in shown
+    refused = CliRunner().invoke(app, [*asked, "--set", "rollout.n=2"])
+    assert "rollout.n: it changes more than" in str(refused.exception)
 
 
 def test_the_view_curriculum_agrees_with_the_summaries(first):

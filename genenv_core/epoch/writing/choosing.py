@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -88,23 +89,15 @@ def choose(
         reserve: whether the tasks that were not chosen are a reserve, in the order in which the
             same choice goes on. Every beginning of it has each domain in its share.
     """
-    valid = tasks.filter("valid")
-    model = SuccessModel(known) if known and settings.candidates > 1 else None
-    of_domain = [shares.domain_of(family) for family in valid["family"]]
-    split = shares.split(settings.tasks)
-    made: list[pl.DataFrame] = []
-    for number, domain in enumerate(shares.names):
-        rows = _of_domain(
-            valid.filter(pl.Series([name == domain for name in of_domain], dtype=pl.Boolean)),
-            [one for one in known if one.features.domain == domain],
-            model,
-            settings.model_copy(update={"tasks": split[domain]}),
-            curriculum,
-            [seed, number] if domain else seed,
-            shares,
+    predicted = _predicted_rows(tasks.filter("valid"), known, settings, shares)
+    chooser = Chooser(predicted, shares)
+    made = [
+        _of_domain(predicted, turns).with_columns(
+            turn=(pl.col("reserve_place") + 1) / shares.weights.get(turns.domain, 1.0),
+            number=number,
         )
-        turn = (pl.col("reserve_place") + 1) / shares.weights.get(domain, 1.0)
-        made.append(rows.with_columns(turn=turn, number=number))
+        for number, turns in enumerate(chooser.turns(settings, curriculum, seed))
+    ]
     chosen = _with_reserve(pl.concat(made)) if reserve else _without_reserve(pl.concat(made))
     others = tasks.drop(set(chosen.columns) - {"task_id"})
     return others.join(chosen, on="task_id", how="left", maintain_order="left").select(
@@ -112,44 +105,99 @@ def choose(
     )
 
 
-def _of_domain(
-    tasks: pl.DataFrame,
-    known: Sequence[Attempts],
-    model: SuccessModel | None,
-    settings: GenerationConfig,
-    curriculum: CurriculumConfig,
-    seed: int | Sequence[int],
-    shares: Shares,
+def _predicted_rows(
+    tasks: pl.DataFrame, known: Sequence[Attempts], settings: GenerationConfig, shares: Shares
 ) -> pl.DataFrame:
-    """Return the choice, the prediction and the place in the reserve of each task of one domain.
+    """Return the valid `tasks` with their predictions, those of each domain by itself.
 
-    The attempts that are `known` are those at tasks of the domain; without any, nothing is
-    predicted. `settings.tasks` counts the tasks of the domain that are attempted.
+    A domain without attempts that are `known` has none.
     """
+    model = SuccessModel(known) if known and settings.candidates > 1 else None
     rows = [features(row, shares) for row in tasks.iter_rows(named=True)]
-    missed = drift(known)
-    beliefs: list[Belief] = []
-    if model and known:
-        beliefs = model.predict(rows, drift=missed)
-    skills = [
-        above_chance(one.mean, chance)
-        for one, chance in zip(beliefs, _chances(tasks), strict=False)
-    ]
-    lot, near, rest = _turns(tasks["family"].to_list(), skills, settings, curriculum, seed)
-    choices = (
-        dict.fromkeys(lot, TaskChoice.RANDOM)
-        | dict.fromkeys(near, TaskChoice.PREDICTED)
-        | dict.fromkeys(rest, TaskChoice.RESERVE)
-    )
-    turns = {place: turn for turn, place in enumerate(rest)}
-    places = range(tasks.height)
-    believed = beliefs or [None for _ in places]
-    return tasks.select("task_id").with_columns(
-        choice=pl.Series([choices[place].value for place in places], dtype=pl.String),
+    believed: list[Belief | None] = [None for _ in rows]
+    drifts: list[float | None] = [None for _ in rows]
+    for domain in shares.names:
+        of_domain = [one for one in known if one.features.domain == domain]
+        places = [place for place, one in enumerate(rows) if one.domain == domain]
+        if model is None or not of_domain or not places:
+            continue
+        missed = drift(of_domain)
+        beliefs = model.predict([rows[place] for place in places], drift=missed)
+        for place, belief in zip(places, beliefs, strict=True):
+            believed[place], drifts[place] = belief, missed
+    return tasks.with_columns(
         predicted_p=_numbers([one and one.mean for one in believed]),
         predicted_sd=_numbers([one and one.deviation for one in believed]),
-        predicted_drift=_numbers([one and missed for one in believed]),
-        reserve_place=pl.Series([turns.get(place) for place in places], dtype=pl.Int64),
+        predicted_drift=_numbers(drifts),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DomainTurns:
+    """The turns in which a choice takes the tasks of one domain, as places among all of them.
+
+    Those drawn by `lot` and those predicted `near` alpha are attempted; the `rest` would follow.
+    """
+
+    domain: str
+    lot: list[int]
+    near: list[int]
+    rest: list[int]
+
+
+class Chooser:
+    """Chooses by the predictions of tasks, as often as it is asked, by any settings."""
+
+    def __init__(self, tasks: pl.DataFrame, shares: Shares = ONE_DOMAIN) -> None:
+        """Take valid rows of `tasks` of one epoch, with their predictions."""
+        self._shares = shares
+        self._families: list[str] = tasks["family"].to_list()
+        of_domain = [shares.domain_of(family) for family in self._families]
+        self._places = {
+            name: [place for place, own in enumerate(of_domain) if own == name]
+            for name in shares.names
+        }
+        self._skills = [
+            None if rate is None else above_chance(rate, chance)
+            for rate, chance in zip(tasks["predicted_p"], _chances(tasks), strict=True)
+        ]
+
+    def turns(
+        self, settings: GenerationConfig, curriculum: CurriculumConfig, seed: int
+    ) -> list[DomainTurns]:
+        """Return the turns of each domain in the order of the run's; `seed` is of the lot."""
+        split = self._shares.split(settings.tasks)
+        found: list[DomainTurns] = []
+        for number, (domain, places) in enumerate(self._places.items()):
+            skills = [one for place in places if (one := self._skills[place]) is not None]
+            made = _turns(
+                [self._families[place] for place in places],
+                skills if settings.candidates > 1 else [],
+                settings.model_copy(update={"tasks": split[domain]}),
+                curriculum,
+                [seed, number] if domain else seed,
+            )
+            lot, near, rest = ([places[turn] for turn in turns] for turns in made)
+            found.append(DomainTurns(domain, lot, near, rest))
+        return found
+
+
+def _of_domain(tasks: pl.DataFrame, turns: DomainTurns) -> pl.DataFrame:
+    """Return the choice, the prediction and the place in the reserve of each task of one domain."""
+    choices = (
+        dict.fromkeys(turns.lot, TaskChoice.RANDOM)
+        | dict.fromkeys(turns.near, TaskChoice.PREDICTED)
+        | dict.fromkeys(turns.rest, TaskChoice.RESERVE)
+    )
+    turn = {place: number for number, place in enumerate(turns.rest)}
+    places = sorted(choices)
+    return tasks[places].select(
+        "task_id",
+        pl.Series("choice", [choices[place].value for place in places], dtype=pl.String),
+        "predicted_p",
+        "predicted_sd",
+        "predicted_drift",
+        pl.Series("reserve_place", [turn.get(place) for place in places], dtype=pl.Int64),
     )
 
 

@@ -225,7 +225,7 @@ def test_attempts_are_those_at_tasks_of_pi_env() -> None:
 
 @mutation(
     "what predictions missed is left out of the next ones", CHOOSING,
-    "model.predict(rows, drift=missed)", "model.predict(rows)",
+    "for place in places], drift=missed)", "for place in places])",
 )  # fmt: skip
 def test_what_earlier_predictions_missed_moves_the_next_ones() -> None:
     """The agent has improved: tasks predicted at .25 came out at .5."""
@@ -275,7 +275,7 @@ def test_the_success_rate_of_what_was_written() -> None:
 
 @mutation(
     "what a guess may solve is chosen by its success", CHOOSING,
-    "above_chance(one.mean, chance)", "one.mean",
+    "else above_chance(rate, chance)", "else rate",
 )  # fmt: skip
 def test_what_half_are_solved_of_is_far_from_alpha_where_a_coin_solves_it() -> None:
     tasks = written(easy=0, even=20, hard=0).with_columns(

@@ -202,7 +202,7 @@ def test_what_predictions_missed_moves_the_domain_that_they_were_of() -> None:
 )  # fmt: skip
 @mutation(
     "a reserve has all domains in equal shares", CHOOSING,
-    "/ shares.weights.get(domain, 1.0)", "/ 1.0",
+    "/ shares.weights.get(turns.domain, 1.0)", "/ 1.0",
 )  # fmt: skip
 def test_every_beginning_of_a_reserve_keeps_the_shares() -> None:
     reserve = reserve_tasks(chosen([rated("one: aaa", 4), rated("two: bbb", 0)] * 10, reserve=True))
