@@ -18,7 +18,6 @@ os.environ.setdefault(
 # SQLite on a busy machine: waiting is better than 503.
 os.environ.setdefault("PREFECT_SERVER_DATABASE_TIMEOUT", "60")
 
-from tests.hold.forks import Forks
 from tests.infra.servers import Up
 from tests.pipeline.conftest import api, begun, begun_root
 
@@ -64,10 +63,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Run one `genenv up` for all tests; it, its servers and its runs are forked."""
-    with Forks(tmp_path_factory.mktemp("forks"), "flows.deploy.deployed", "mlflow") as forks:
-        started = Up(tmp_path_factory.mktemp("up") / "root", python=forks.python)
-        try:
-            yield started.wait()
-        finally:
-            started.stop()
+    """Run one `genenv up` for all tests."""
+    started = Up(tmp_path_factory.mktemp("up") / "root")
+    try:
+        yield started.wait()
+    finally:
+        started.stop()
