@@ -189,8 +189,8 @@ def is_as_inline(place: str, root: Path | str, tiny_root: Path) -> None:
 
 SAYING = """\
 import os, signal, sys, time
-print(os.getpid(), __name__, os.getcwd(), os.environ["SAID"], *sys.argv[1:], flush=True)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+print(os.getpid(), __name__, os.getcwd(), os.environ["SAID"], *sys.argv[1:], flush=True)
 if sys.argv[1:] == ["wait"]:
     time.sleep(500)
 sys.exit(7)
