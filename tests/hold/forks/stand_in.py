@@ -18,6 +18,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main() -> None:
     """Have what follows `python` run, and end as it does."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until there is whom to pass them on to
     with socket.socket(socket.AF_UNIX) as zygote:
         zygote.connect(sys.argv[1])
         request = {"words": sys.argv[2:], "folder": os.getcwd(), "environment": dict(os.environ)}
@@ -33,6 +34,7 @@ def main() -> None:
 
         for number in PASSED_ON:
             signal.signal(number, pass_on)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         code = os.waitstatus_to_exitcode(int(lines.readline() or signal.SIGKILL))
     if code < 0:
         if -code in PASSED_ON:
