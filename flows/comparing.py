@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -28,9 +28,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.planner import plan_run
 from flows.up.children import ChildProcess
 from genenv_core import __version__
-from genenv_core.compare.claim import CLAIM, FIGURE, claim, figure
 from genenv_core.compare.judging import judge
-from genenv_core.compare.page import PAGE, PlayedComparison, as_values, render, run_page
 from genenv_core.compare.results import Played, read_results
 from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
 from genenv_core.config.load import dump
@@ -46,6 +44,9 @@ from genenv_core.storage.store.opening import open_once
 from tasks.placement.child import state_reason
 from tasks.stage.progress import check
 from tasks.stage.stores import artifacts_of
+
+if TYPE_CHECKING:
+    from genenv_core.compare.page import PlayedComparison
 
 POLL_S = 0.2
 INTERRUPTED_S, STOPPED_S = 12.0, 25.0
@@ -207,6 +208,9 @@ def conclude(
 
     `failures` are those of `play_all` on the same runs.
     """
+    from genenv_core.compare.claim import CLAIM, FIGURE, claim, figure  # loads matplotlib
+    from genenv_core.compare.page import PAGE, PlayedComparison, as_values, render, run_page
+
     root = runs[0].config.root
     store = open_once(root)
     name, now = comparison_name(comparison), datetime.now(UTC)
@@ -238,6 +242,9 @@ def conclude(
 
 def copy_pages(made: PlayedComparison, folder: Path) -> None:
     """Copy the pages of a comparison and its JSON to a folder; raises ConfigError."""
+    from genenv_core.compare.claim import CLAIM, FIGURE
+    from genenv_core.compare.page import PAGE, run_page
+
     store = open_once(made.root)
     files = [PAGE, CLAIM, FIGURE, "result.json", *(run_page(run.run_id) for run in made.results)]
     try:
@@ -261,6 +268,8 @@ def raise_failures(made: PlayedComparison) -> None:
 
 def verdicts(made: PlayedComparison) -> str:
     """Return what a comparison decides as markdown."""
+    from genenv_core.compare.page import PAGE
+
     parts = [f"# {', '.join(made.comparison.arms)}: {len(made.judged.seeds)} seeds"]
     for measure in made.judged.measures:
         found = (*made.judged.of(measure), *made.judged.of_domains(measure))

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from prefect.artifacts import create_markdown_artifact
@@ -29,7 +29,6 @@ from flows.cli.tables import epoch_cells
 from flows.comparing import verdicts
 from flows.running.environment import MLFLOW_VARIABLE
 from genenv_core.addresses import at_root, page_of
-from genenv_core.compare.page import PlayedComparison
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, WARM
 from genenv_core.config.stages import MEASURES as MEASURED
@@ -44,13 +43,14 @@ from tasks.stage.progress import Event
 from tasks.tracking.news import listed
 from tasks.tracking.track import not_logged
 
+if TYPE_CHECKING:
+    from genenv_core.compare.page import PlayedComparison
+
 log = logging.getLogger("genenv.flows")
 
 SEND_S = 1.0
 """Least time between two updates of the artifacts."""
-
 CLOSE_S = 5.0
-
 COMMANDS = (
     "genenv status {run}{at_root}",
     "genenv report {run}{at_root} -o report.html",

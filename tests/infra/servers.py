@@ -40,15 +40,19 @@ class Up:
         *,
         ports: tuple[int, int] | None = None,
         variables: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
-        """Start the process, with test faults allowed, and return at once."""
+        """Start the process, with test faults allowed, and return at once.
+
+        With the `python` of `tests.hold.forks` it and whatever it starts are forked.
+        """
         self.root = root
         self.ports = ports or (free_port(), free_port())
         self.view_port = free_port()
         self.url = f"http://127.0.0.1:{self.ports[0]}"
         self.mlflow_url = f"http://127.0.0.1:{self.ports[1]}"
         self.log = root.parent / f"{root.name}-{self.ports[0]}.log"
-        command = [sys.executable, "-m", "flows.cli.app", "up", "--root", str(root)]
+        command = [python, "-m", "flows.cli.app", "up", "--root", str(root)]
         where = ["--port", str(self.ports[0]), "--mlflow-port", str(self.ports[1])]
         where += ["--view-port", str(self.view_port)]
         with self.log.open("wb") as log:

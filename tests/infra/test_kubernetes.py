@@ -32,6 +32,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.stage import progress
 from tasks.stage.progress import Event, listening
+from tests.hold.forks import Forks
 from tests.infra.cluster import Cluster
 from tests.infra.conftest import KUBERNETES
 from tests.pipeline.builders import computed, manifests, run, states, tiny
@@ -39,6 +40,7 @@ from tests.pipeline.workers import child_states, children, environment, worker
 from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+IN_FORKS = pytest.mark.usefixtures("forked")
 
 GPU_STAGES = tuple(item.name for item in DEPLOYMENTS if item.gpu and item.name in EPOCH_STAGES)
 
@@ -82,6 +84,19 @@ def k8s(
     with worker("gpu", log, "kubernetes", worker_env(cluster)):
         yield cluster
     del os.environ["KUBECONFIG"]
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Yield what forks the pods of a test that is about none's start."""
+    with Forks(tmp_path_factory.mktemp("forks")) as made:
+        yield made
+
+
+@pytest.fixture
+def forked(forks: Forks, k8s: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the pods of this test."""
+    monkeypatch.setattr(k8s.kubelet, "python", forks.python)
 
 
 def change_pods(**changes: Any) -> None:
@@ -146,6 +161,7 @@ def running_pod(k8s: Cluster, run_id: str) -> dict[str, Any] | None:
     return next((pod for pod in pods if pod["status"]["phase"] == "Running"), None)
 
 
+@IN_FORKS
 def test_a_coevolution_whose_gpu_stages_are_pods(
     k8s: Cluster, begun: Callable[[Path], None], tiny_root: Path, tmp_path: Path
 ):
@@ -287,6 +303,7 @@ def test_a_flow_that_is_cancelled_while_its_pod_is_pending(
     until(lambda: not k8s.pods(child.id) and not k8s.jobs(child.id))
 
 
+@IN_FORKS
 def test_a_flow_that_is_cancelled_while_its_pod_runs(
     k8s: Cluster, tiny_root: Path, cancelling: None
 ):
@@ -314,6 +331,7 @@ def unreachable(k8s: Cluster, *asking: str) -> Iterator[None]:
         k8s.leave(False)
 
 
+@IN_FORKS
 def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
     config = only_rollout(tiny_root, "away", 18)
     # The worker cannot make the job, nor can the flow ask about it.
@@ -326,6 +344,7 @@ def test_an_api_that_is_away_costs_time_only(k8s: Cluster, tiny_root: Path):
     assert attempts(config, "rollout") == ["computed"]
 
 
+@IN_FORKS
 def test_a_pod_that_dies_is_seen_by_a_worker_whose_watch_had_expired(k8s: Cluster, tiny_root: Path):
     held = k8s.kubelet.holds.at("/shards/")
     going = InThread(only_rollout(tiny_root, "expired", 19))

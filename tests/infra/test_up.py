@@ -30,6 +30,7 @@ from genenv_core.storage.records.keys import stage_key
 from tasks.bootstrap import STAGE as BOOTSTRAP
 from tasks.stage.key import parts_of
 from tasks.stage.stores import leases_of
+from tests.hold.forks import Forks
 from tests.infra.servers import RUN_S, Up, free_port
 from tests.pipeline.commands import REPOSITORY, environment, genenv
 from tests.waiting import BOUND_S, until
@@ -67,6 +68,17 @@ def started(up: Up, text: str, **request: Any) -> str:
     # The worker's own log has it at once, the API's in batches.
     until(lambda: text in up.worker_log()[before:], RUN_S)
     return run
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Run one `genenv up` for the tests of this file; it, its servers and its runs are forked."""
+    with Forks(tmp_path_factory.mktemp("forks"), "flows.deploy.deployed", "mlflow") as forks:
+        started = Up(tmp_path_factory.mktemp("up") / "root", python=forks.python)
+        try:
+            yield started.wait()
+        finally:
+            started.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -28,6 +28,7 @@ from genenv_core.config.stages import EPOCH_STAGES, STAGES
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.opening import open_store
+from tests.hold.forks import Forks
 from tests.holds import Holds
 from tests.pipeline.builders import computed, manifests, run, sql, states, tiny
 from tests.pipeline.workers import REPOSITORY, child_states, children, environment, worker
@@ -53,13 +54,22 @@ def holds(tmp_path_factory: pytest.TempPathFactory) -> Holds:
 
 
 @pytest.fixture(scope="module")
-def work_pool(api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a work pool with all deployments and a worker; yields its name."""
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    """Yield what forks the processes of a test that is about none's start."""
+    with Forks(tmp_path_factory.mktemp("forks")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def work_pool(
+    forks: Forks, api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Run a work pool with all deployments and a worker, all forked; yields its name."""
     from flows.deploy.stage_on_pool import make_work_pool
 
     make_work_pool(WORK_POOL, kind="process", stages=STAGES)
-    variables = environment() | holds.environment
-    with worker(WORK_POOL, tmp_path_factory.mktemp("worker") / "log", variables=variables):
+    variables, log = environment() | holds.environment, tmp_path_factory.mktemp("worker") / "log"
+    with worker(WORK_POOL, log, variables=variables, python=forks.python):
         yield WORK_POOL
 
 
@@ -67,7 +77,7 @@ class Command:
     """Runs `genenv run` with grpo_update on a work pool, one process after the other.
 
     Each run has its own GRPO settings and shares all earlier stages with the others. `holds` are
-    those of the pool's worker.
+    those of the pool's worker. Without `forks` it starts as a person's does.
     """
 
     def __init__(
@@ -76,9 +86,11 @@ class Command:
         run_id: str,
         *overrides: str,
         holds: Holds,
+        forks: Forks | None,
         at: str = WORK_POOL,
     ) -> None:
         self.root, self.run_id, self._holds = root, run_id, holds
+        self._python = forks.python if forks else sys.executable
         distinct = f"grpo.max_grad_norm=1.{sum(map(ord, run_id))}"
         places = (f"placement.grpo_update={at}", "placement.poll_seconds=0.3")
         self.settings = ("tracking.enabled=false", *places, *STEPS, distinct, *overrides)
@@ -88,7 +100,7 @@ class Command:
         words = (word for text in self.settings for word in ("--set", text))
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "flows.cli.app", "run", "tiny", "--root", str(self.root)),
+                *(self._python, "-m", "flows.cli.app", "run", "tiny", "--root", str(self.root)),
                 *("--run-id", self.run_id, "--epochs", "1", *words),
             ],
             cwd=REPOSITORY,
@@ -132,11 +144,12 @@ class Command:
 
 
 @pytest.fixture
-def command(tiny_root: Path, holds: Holds) -> Iterator[Callable[..., Command]]:
+def command(tiny_root: Path, holds: Holds, forks: Forks) -> Iterator[Callable[..., Command]]:
     made: list[Command] = []
 
     def make(run_id: str, *overrides: str, at: str = WORK_POOL) -> Command:
-        made.append(Command(tiny_root, run_id, *overrides, holds=holds, at=at))
+        started = forks if at == WORK_POOL else None
+        made.append(Command(tiny_root, run_id, *overrides, holds=holds, forks=started, at=at))
         return made[-1]
 
     yield make
@@ -174,8 +187,50 @@ def is_as_inline(place: str, root: Path | str, tiny_root: Path) -> None:
     assert states(away) == tried
 
 
-def test_a_placed_run_gives_what_an_inline_gives(work_pool: str, tiny_root: Path, tmp_path: Path):
-    is_as_inline(work_pool, tmp_path, tiny_root)
+SAYING = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
+print(os.getpid(), __name__, os.getcwd(), os.environ["SAID"], *sys.argv[1:], flush=True)
+if sys.argv[1:] == ["wait"]:
+    time.sleep(500)
+sys.exit(7)
+"""
+
+
+def test_a_stand_in_is_as_the_process_would_be(forks: Forks, tmp_path: Path):
+    """Its environment, folder, words, output, signals and status are those of the forked one."""
+    script = tmp_path / "saying.py"
+    script.write_text(SAYING)
+
+    def start(*words: str) -> tuple[subprocess.Popen[str], int]:
+        process = subprocess.Popen(
+            [forks.python, str(script), *words], cwd=tmp_path, env={"SAID": "yes"},
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdout
+        pid, *rest = process.stdout.readline().split()
+        assert rest == ["__main__", str(tmp_path), "yes", *words] and int(pid) != process.pid
+        return process, int(pid)
+
+    assert start("go")[0].wait(WAIT_S) == 7
+    process, _ = start("wait")
+    process.terminate()
+    assert process.wait(WAIT_S) == 9
+    process, pid = start("wait")
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(WAIT_S) == -signal.SIGKILL
+    process, pid = start("wait")
+    process.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists())  # it dies with its stand-in
+    process.wait()
+
+
+def test_a_placed_run_gives_what_an_inline_gives(api: None, tiny_root: Path, tmp_path: Path):
+    from flows.deploy.stage_on_pool import make_work_pool
+
+    make_work_pool("plain", kind="process", stages=PLACED)
+    with worker("plain", tmp_path / "log"):
+        is_as_inline("plain", tmp_path / "root", tiny_root)
 
 
 def test_a_killed_child_fails_its_stage_with_the_reason_and_is_continued(

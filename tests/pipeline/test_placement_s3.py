@@ -18,10 +18,13 @@ import pytest
 
 from genenv_core.config.stages import STAGES
 from genenv_core.storage.store.s3.bucket import Bucket
+from tests.hold.forks import Forks
 from tests.holds import Holds
-from tests.pipeline.test_placement import Command, is_as_inline
+from tests.pipeline.test_placement import Command, forks, is_as_inline
 from tests.pipeline.workers import child_states, children, environment, worker
 from tests.unit.storage.s3.s3_double import BUCKET, moto, settled
+
+__all__ = ["forks"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -35,7 +38,9 @@ def holds(tmp_path_factory: pytest.TempPathFactory) -> Holds:
 
 
 @pytest.fixture(scope="module")
-def elsewhere(api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def elsewhere(
+    forks: Forks, api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Run a worker that shares only the bucket with the flow; yields its folder."""
     from flows.deploy.stage_on_pool import make_work_pool
 
@@ -43,7 +48,8 @@ def elsewhere(api: None, holds: Holds, tmp_path_factory: pytest.TempPathFactory)
     with moto() as url, pytest.MonkeyPatch.context() as patch:
         make_work_pool(WORK_POOL, kind="process", stages=STAGES)
         settled(url, folder, patch)
-        with worker(WORK_POOL, folder / "log", variables=environment() | holds.environment):
+        variables = environment() | holds.environment
+        with worker(WORK_POOL, folder / "log", variables=variables, python=forks.python):
             settled(url, tmp_path_factory.mktemp("here"), patch)
             yield folder
 
@@ -55,8 +61,10 @@ def test_a_run_in_a_bucket_with_stages_on_a_work_pool_is_the_run(
     assert list((elsewhere / "state").rglob("checkpoints"))  # the worker's own copies
 
 
-def test_a_killed_child_in_a_bucket_is_continued(elsewhere: Path, holds: Holds) -> None:
-    one = Command(f"s3://{BUCKET}/placed", "shot", holds=holds, at=WORK_POOL)
+def test_a_killed_child_in_a_bucket_is_continued(
+    elsewhere: Path, holds: Holds, forks: Forks
+) -> None:
+    one = Command(f"s3://{BUCKET}/placed", "shot", holds=holds, forks=forks, at=WORK_POOL)
     try:
         one.at_work()
         os.kill(one.pid(), signal.SIGKILL)

@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PREFECT_API_URL": str(PREFECT_API_URL.value()),
         "PYTHONPATH": str(REPOSITORY),
-        "PREFECT_WORKER_QUERY_SECONDS": "0.5",
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PREFECT_RUNNER_POLL_FREQUENCY": "1",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "genenv",
     }
@@ -36,13 +36,20 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def worker(
-    work_pool: str, log: Path, kind: str = "process", variables: dict[str, str] | None = None
+    work_pool: str,
+    log: Path,
+    kind: str = "process",
+    variables: dict[str, str] | None = None,
+    python: str = sys.executable,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a real Prefect worker of a work pool inside the block, in the folder of its log."""
+    """Run a real Prefect worker of a work pool inside the block, in the folder of its log.
+
+    With the `python` of `tests.hold.forks` it and what it starts are forked.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(
             [
-                sys.executable,
+                python,
                 "-m",
                 "prefect",
                 "worker",

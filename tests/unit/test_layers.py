@@ -385,11 +385,18 @@ def test_algorithm_tables_and_storage_load_neither_torch_nor_prefect() -> None:
     assert names & WEIGHTY == set()
 
 
-def test_tasks_load_without_torch_and_mlflow() -> None:
+@mutation(
+    "a flow of a worker draws charts from the beginning", "flows/comparing.py",
+    "from genenv_core.compare.judging import judge\n",
+    "from genenv_core.compare.claim import claim as claim\n"
+    "from genenv_core.compare.judging import judge\n",
+)  # fmt: skip
+def test_tasks_and_flows_load_without_torch_mlflow_and_matplotlib() -> None:
     wanted = {name for name in modules() if name.startswith("tasks.")} - {EXTENDS_MLFLOW}
+    wanted |= {"flows.deploy.deployed", "flows.deploy.stage_on_pool"}
     _, names = loaded("\n".join(f"import {name}" for name in sorted(wanted)))
     assert "prefect" in names
-    assert names & (HEAVY | {"mlflow"}) == set()
+    assert names & (HEAVY | {"mlflow", "matplotlib"}) == set()
 
 
 @mutation(

@@ -34,8 +34,8 @@ IMAGE_ENV = {
 class Container:
     """The one container of a pod, as a process with its children."""
 
-    def __init__(self, pod: Object, folder: Path, env: dict[str, str]) -> None:
-        self.pod, self.folder, self.env = pod, folder, env
+    def __init__(self, pod: Object, folder: Path, env: dict[str, str], python: str) -> None:
+        self.pod, self.folder, self.env, self.python = pod, folder, env, python
         self.log = folder / "log"
         self.limit = amount(pod["spec"]["containers"][0]["resources"]["limits"]["memory"])
         self.killed = ""
@@ -45,7 +45,7 @@ class Container:
         box = self.pod["spec"]["containers"][0]
         command = [*box.get("command", []), *box.get("args", [])]
         if command[0] == "prefect":
-            command[:1] = [sys.executable, "-m", "prefect"]
+            command[:1] = [self.python, "-m", "prefect"]
         with self.log.open("wb") as output:
             self.process = await asyncio.create_subprocess_exec(
                 *command,
@@ -95,6 +95,8 @@ class Kubelet:
         self.containers: dict[str, Container] = {}
         self.evicting: dict[str, str] = {}
         self.holds = Holds(folder / "holds")
+        self.python = sys.executable
+        """What pods run by; that of `tests.hold.forks` forks them, and hides their memory."""
         # An image is made for its machines: what decides arithmetic there is as it is here.
         self.env = IMAGE_ENV | deciding(os.environ) | self.holds.environment
 
@@ -123,7 +125,7 @@ class Kubelet:
             await self._stay(pod, "CreateContainerConfigError", str(error.args[0]))
             return
         folder = self.folder / name
-        container = Container(pod, folder, env)
+        container = Container(pod, folder, env, self.python)
         self.containers[pod["metadata"]["uid"]] = container
         self.logs[name] = container.log
         await container.start()
