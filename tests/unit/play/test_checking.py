@@ -299,13 +299,14 @@ def test_a_number_of_a_library_is_said_to_be_none_of_python() -> None:
 def test_methods_that_a_base_class_calls_are_looked_at(begun: Path) -> None:
     sound = type(get_domain(PLACE))
     changed: dict[str, Any] = {"judge": lambda self, draft: None, "levels": 3}
-    faults = list(calling.of_signatures(type("Changed", (sound,), changed)({})))
+    made: Any = type("Changed", (sound,), changed)
+    faults = list(calling.of_signatures(made({})))
     assert {(fault.method, fault.remedy) for fault in faults} == {
         ("judge", "write def judge(self, draft, answer)"),
         ("levels", "write def levels(self)"),
     }
     with pytest.raises(ConfigError, match=r"domain countings: judge: takes \(draft\), and genenv"):
-        check_shortly(type("Changed", (sound,), changed)({}), base=8, heldout=8)
+        check_shortly(made({}), base=8, heldout=8)
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "desk", "trails", PLACE])

@@ -1125,7 +1125,7 @@ def test_the_interval_of_a_gain_of_verdicts_is_that_of_two_models_beside_each_ot
 ) -> None:
     pairs = zip(start, now, strict=True)
     tasks = {f"t{i}": pair for i, pair in enumerate(pairs)}
-    outcomes = {("greedy", task): [[a], [b]] for task, (a, b) in tasks.items()}
+    outcomes = {("greedy", task): [[float(one)] for one in pair] for task, pair in tasks.items()}
     sql = "SELECT gain, gain_low, gain_high FROM test_gains WHERE measure = 'greedy'"
     ((*row,),) = ask(tmp_path, evaluated(world(), outcomes), sql).rows()
     gaps = [float(after - before) for before, after in tasks.values()]
