@@ -22,6 +22,7 @@ import polars as pl
 from flows.running.environment import quiet
 from genenv_core.algorithm.stats import mean
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import update_of
 from genenv_core.domains.registry import get_domain
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.writing.choosing import Chooser
@@ -34,7 +35,7 @@ from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
-from genenv_core.types import TaskChoice
+from genenv_core.types import Policy, TaskChoice
 
 RULES: Mapping[str, Sequence[str]] = {
     "choose_by task": ["generation.choose_by=task"],
@@ -170,7 +171,7 @@ def exact_success(store: LocalStore, run: str, config: RunConfig) -> dict[int, n
         published = artifacts.find("publish", log.keys(epoch)["publish"])
         assert published is not None
         if published.facts["published"]["agent"]:
-            stage, made_in = "grpo_update", epoch
+            stage, made_in = update_of(Policy.AGENT), epoch
     return found
 
 

@@ -226,7 +226,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
         "tests/pipeline/",
         ("commands", "crashes", "domains", "measuring", "updates", "placement", "s3", "tracking"),
     ),
-    ("tests/hold", ("kubernetes", "placement")),
+    ("tests/hold", ("kubernetes", "placement", "up")),
     ("tests/infra/test_", NONE),
     ("tests/infra/cluster/", ("kubernetes",)),
     ("tests/infra/", ("kubernetes", "up", "form", "view", "placement")),

@@ -28,7 +28,8 @@ from genenv_core.config.branching import read_point
 from genenv_core.config.load import FREE_SECTIONS, continued, read_override, resolve, run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.stages import LAST
+from genenv_core.config.stages import LAST, update_of
+from genenv_core.types import Policy
 from schemas.enums import StageState
 
 if TYPE_CHECKING:
@@ -255,7 +256,9 @@ def _start_workers(config: RunConfig, store: Store, until: Until | None) -> None
     from tasks.policies.trainer import trainer
 
     finished = LAST in RunLog(store, str(config.run_id)).keys(config.epochs)
-    planned = ARMS[config.arm].trains_agent and (until is None or until.covers("grpo_update", 1))
+    planned = ARMS[config.arm].trains_agent and (
+        until is None or until.covers(update_of(Policy.AGENT), 1)
+    )
     training, at_once = config.training, config.execution.updates_at_once
     if planned and not (finished or config.placement.work_pools() or training.own_processes):
         # On a GPU they take turns.

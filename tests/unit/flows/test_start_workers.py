@@ -68,7 +68,7 @@ def test_workers_start_for_a_run_that_trains_here(
 )  # fmt: skip
 @mutation(
     "a run that ends before its first update starts a worker", "flows/cli/runs/run.py",
-    ' and (until is None or until.covers("grpo_update", 1))', "",
+    " and (until is None or until.covers(update_of(Policy.AGENT), 1))", "",
 )  # fmt: skip
 def test_no_worker_starts_where_no_update_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
