@@ -256,9 +256,8 @@ def _start_workers(config: RunConfig, store: Store, until: Until | None) -> None
     from tasks.policies.trainer import trainer
 
     finished = LAST in RunLog(store, str(config.run_id)).keys(config.epochs)
-    planned = ARMS[config.arm].trains_agent and (
-        until is None or until.covers(update_of(Policy.AGENT), 1)
-    )
+    reached = until is None or until.covers(update_of(Policy.AGENT), 1)
+    planned = ARMS[config.arm].trains_agent and reached
     training, at_once = config.training, config.execution.updates_at_once
     if planned and not (finished or config.placement.work_pools() or training.own_processes):
         # On a GPU they take turns.

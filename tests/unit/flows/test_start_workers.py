@@ -64,11 +64,12 @@ def test_workers_start_for_a_run_that_trains_here(
 
 @mutation(
     "a run that trains nothing starts a worker", "flows/cli/runs/run.py",
-    "ARMS[config.arm].trains_agent and (until is None or", "(until is None or",
+    "planned = ARMS[config.arm].trains_agent and reached", "planned = reached",
 )  # fmt: skip
 @mutation(
     "a run that ends before its first update starts a worker", "flows/cli/runs/run.py",
-    " and (until is None or until.covers(update_of(Policy.AGENT), 1))", "",
+    "planned = ARMS[config.arm].trains_agent and reached",
+    "planned = ARMS[config.arm].trains_agent",
 )  # fmt: skip
 def test_no_worker_starts_where_no_update_is_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
