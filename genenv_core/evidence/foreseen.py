@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from genenv_core.config.load import as_recorded, overridden
+from genenv_core.config.load import as_recorded, dump, overridden
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import shares_of
 from genenv_core.domains.registry import get_domain
@@ -48,9 +48,9 @@ def other_rule(config: RunConfig, overrides: Sequence[str]) -> ChoosingRule:
     """Return the rule of a run's configuration with changes; raises ConfigError for other ones."""
     if not overrides:
         raise ConfigError(f"--set is missing: name what is to be foreseen, one of {_fields()}")
-    before: dict[str, Any] = config.model_dump(mode="json")
+    before = dump(config)
     other = overridden(before, f"run {config.run_id}", overrides=overrides)
-    for name in _changed(before, other.model_dump(mode="json")):
+    for name in _changed(before, dump(other)):
         section, _, field = name.partition(".")
         if field not in CHOOSES.get(section, ()):
             raise ConfigError(

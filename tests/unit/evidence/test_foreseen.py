@@ -38,6 +38,7 @@ def test_fields_of_the_choice_are_foreseen() -> None:
         ("generation.temperature=0.5", "generation.temperature"),
         ("generation.prediction_epochs=3", "generation.prediction_epochs"),
         ("curriculum.level=batch", "curriculum.level"),
+        ("rwr.lambda=0", "rwr.lambda"),
         ("epochs=9", "epochs"),
     ],
 )
