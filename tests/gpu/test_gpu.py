@@ -212,7 +212,7 @@ def test_a_worker_stays_and_gives_the_memory_of_the_gpu_back(
         for made in (grpo_request(home, f"stays-{number}"), rwr_request(home, f"too-{number}")):
             changed = {"training": TrainingConfig(device="cuda"), "output": tmp_path / "out"}
             trainer.update(made.model_copy(update=changed))
-        found.append(trainer._call(held, None, "grpo", "cuda"))
+        found.append(trainer._call(held, None, "grpo", "grpo.micro_batch_rows", "cuda"))
     assert len({process for process, _, _ in found}) == 1
     assert found[1] == found[-1]
     assert max(found[-1][1:]) < 128 * 2**20

@@ -90,8 +90,14 @@ def test_each_arm_trains_what_it_should(played: RunConfig) -> None:
         assert told["measured_epoch"].unique().to_list() == [0]
         counted = "SELECT tokens > 0 AS any FROM cost WHERE stage = 'evaluate' ORDER BY epoch"
         assert sql(played, counted)["any"].to_list() == [True, False, False]
-        gains = sql(played, "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains")
-        assert gains.rows() == [(0.0, 0.0, 0.0)]
+        gains = "SELECT DISTINCT gain, gain_low, gain_high FROM test_gains WHERE "
+        exact = sql(played, gains + "measure = 'answer_probability'")
+        assert exact.rows() == [(0.0, 0.0, 0.0)]
+        verdicts = sql(played, gains + "measure <> 'answer_probability'")
+        assert [(gain, -low) for gain, low, _ in verdicts.rows()] == [
+            (0.0, high) for _, _, high in verdicts.rows()
+        ]
+        assert (verdicts["gain_high"] > 0).all()
     if arm == "static":
         generated = sql(played, "SELECT DISTINCT epoch FROM tasks WHERE source = 'generated'")
         assert generated["epoch"].to_list() == [1]

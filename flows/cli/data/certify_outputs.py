@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,12 +44,13 @@ class CertifyOutputs:
         if rows is None and format_ is not None:
             raise ConfigError(f"--format {format_} is that of a file: name one with -o")
         named = {"-o": rows, "--page": page, "--report": report}
-        taken: dict[Path, str] = {}
+        taken: dict[str, str] = {}
         for option, file in named.items():
             if file is None:
                 continue
             check_folder(file, option)
-            other = taken.setdefault(file.resolve(), option)
+            place = os.path.realpath(file)  # Path.resolve() fails where links are a circle
+            other = taken.setdefault(place, option)
             if other != option:
                 raise ConfigError(f"{option} {file} is the file of {other} too: give each its own")
         return cls(format_of(format_, rows), rows, page, report)

@@ -157,10 +157,11 @@ TOO_LONG = ("x" * 5000, "d/" * 3000)
 """Names of folders that no file system has: one part is too long, or the whole."""
 
 
-@pytest.mark.parametrize("folder", TOO_LONG, ids=["a part", "the whole"])
+@pytest.mark.parametrize("folder", [*TOO_LONG, "circle"], ids=["a part", "the whole", "a circle"])
 @pytest.mark.parametrize(
     "words",
     [
+        ("certify", "desk", "--output"),
         ("data", "fetch", "bfcl", "--to"),
         ("data", "fetch", "bfcl", "--to", "fetched", "--from"),
         ("data", "check", "bfcl", "--data"),

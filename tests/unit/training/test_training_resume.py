@@ -313,7 +313,7 @@ def test_a_worker_process_killed_by_sigkill_loses_nothing(
     trainer = WorkerTrainer()
     try:
         with pytest.raises(TrainingError, match="was killed"):
-            trainer._call(function, request, "it")
+            trainer._call(function, request, "it", "grpo.micro_batch_rows")
     finally:
         trainer.close()
     assert_same(cases[name], update(request), resumed_at=step)

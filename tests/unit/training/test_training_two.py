@@ -70,7 +70,7 @@ def test_a_process_that_was_stopped_and_the_one_that_took_over_end_on_the_same_b
     def seal(self: Any, made: Path, step: int) -> None:
         if step == 3:  # all its files are written; here the other one deleted or sealed them
             before = {path.name for path in made.iterdir()}
-            results.append(trainer._call(_impatient, other, "it"))
+            results.append(trainer._call(_impatient, other, "it", "grpo.micro_batch_rows"))
             assert {path.name for path in made.iterdir()} == before
             assert {path.name for path in folder.iterdir()} == {
                 "checkpoint-2",

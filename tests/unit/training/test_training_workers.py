@@ -28,6 +28,7 @@ from tests.unit.training.calls import pid_of, ready, seen, starved, wait_for
 from tests.waiting import BOUND_S, until
 
 WORKERS = "genenv_core/training/processes/workers.py"
+LOWER = "grpo.micro_batch_rows"
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_a_worker_has_the_environment_that_genenv_makes(
 ) -> None:
     for name, value in (LAUNCHED | {"ATEN_CPU_CAPABILITY": "avx2", "HF_HOME": "/hf"}).items():
         monkeypatch.setenv(name, value)
-    variables = trainer._call(seen, None, "grpo")
+    variables = trainer._call(seen, None, "grpo", LOWER)
     assert set(variables) & set(LAUNCHED) == set()
     assert (variables["ATEN_CPU_CAPABILITY"], variables["HF_HOME"]) == ("avx2", "/hf")
     assert variables["PATH"] == os.environ["PATH"]
@@ -91,12 +92,12 @@ def test_a_worker_for_a_gpu_stays_and_sees_one(
     trainer: WorkerTrainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    first = trainer._call(pid_of, None, "rwr")
-    second = trainer._call(pid_of, None, "grpo", "cuda")
-    assert trainer._call(pid_of, None, "grpo", "cuda") == second != first
-    assert trainer._call(seen, None, "grpo", "cuda")["CUDA_VISIBLE_DEVICES"] == "GPU-a"
-    assert trainer._call(seen, None, "rwr")["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert trainer._call(pid_of, None, "rwr") == first
+    first = trainer._call(pid_of, None, "rwr", LOWER)
+    second = trainer._call(pid_of, None, "grpo", LOWER, "cuda")
+    assert trainer._call(pid_of, None, "grpo", LOWER, "cuda") == second != first
+    assert trainer._call(seen, None, "grpo", LOWER, "cuda")["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    assert trainer._call(seen, None, "rwr", LOWER)["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert trainer._call(pid_of, None, "rwr", LOWER) == first
 
 
 @mutation(
@@ -105,11 +106,11 @@ def test_a_worker_for_a_gpu_stays_and_sees_one(
 )  # fmt: skip
 @pytest.mark.slow
 def test_a_worker_that_ran_out_of_memory_ends(trainer: WorkerTrainer) -> None:
-    first = trainer._call(pid_of, None, "grpo", "cuda")
+    first = trainer._call(pid_of, None, "grpo", LOWER, "cuda")
     with pytest.raises(OutOfMemory) as caught:
-        trainer._call(starved, 4, "grpo", "cuda")
+        trainer._call(starved, 4, "grpo", LOWER, "cuda")
     assert caught.value.rows == 4
-    assert trainer._call(pid_of, None, "grpo", "cuda") != first
+    assert trainer._call(pid_of, None, "grpo", LOWER, "cuda") != first
 
 
 @mutation(
@@ -136,17 +137,17 @@ def test_what_an_update_logs_is_logged_here(
 def test_a_worker_that_died_while_idle_is_made_anew(
     trainer: WorkerTrainer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = trainer._call(pid_of, None, "grpo")
-    assert trainer._call(pid_of, None, "grpo") == first
+    first = trainer._call(pid_of, None, "grpo", LOWER)
+    assert trainer._call(pid_of, None, "grpo", LOWER) == first
     os.kill(first, signal.SIGKILL)
     with caplog.at_level(logging.WARNING, "genenv.training"):
         # At once, or after the pool has seen it.
-        assert trainer._call(pid_of, None, "grpo") != first
+        assert trainer._call(pid_of, None, "grpo", LOWER) != first
     assert "that had nothing to do has ended: grpo gets a new one" in caplog.text
     (second,) = trainer._idle
-    os.kill(trainer._call(pid_of, None, "grpo"), signal.SIGKILL)
+    os.kill(trainer._call(pid_of, None, "grpo", LOWER), signal.SIGKILL)
     until(lambda: second.pool._broken)
-    assert trainer._call(pid_of, None, "grpo") != first
+    assert trainer._call(pid_of, None, "grpo", LOWER) != first
 
 
 @mutation(
@@ -163,7 +164,7 @@ def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
 
     def call(what: str) -> None:
         try:
-            found[what] = trainer._call(wait_for, tmp_path / what, what)
+            found[what] = trainer._call(wait_for, tmp_path / what, what, LOWER)
         except TrainingError as error:
             found[what] = error
 
@@ -180,7 +181,7 @@ def test_a_worker_that_dies_in_an_update_takes_no_other_with_it(
     threads["rwr"].join(BOUND_S)
     sentence = "the training process of grpo was killed, most likely for want of memory: lower grpo"
     assert str(found["grpo"]).startswith(sentence) and found["rwr"] == rwr
-    assert trainer._call(pid_of, None, "grpo") == rwr
+    assert trainer._call(pid_of, None, "grpo", LOWER) == rwr
 
 
 class Slow:
