@@ -1,8 +1,9 @@
-"""What is asked before the first stage of a run, in one place: whatever would end it later.
+"""Checks, before the first stage of a run, everything that would end it later.
 
-What needs nothing comes first, then this machine, the files that people give, the root, the domain
-and the models, and a Prefect server last. Each function imports the libraries that it needs, and
-Prefect is loaded for work pools and measurements alone, so a bad word is refused in a moment.
+The checks that need nothing come first, then those of this machine, of the files that people give,
+of the root, the domain and the models, and that of a Prefect server last. Each function imports the
+libraries that it needs. Work pools and measurements alone load Prefect, so genenv refuses a wrong
+word in a moment.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class ReplayComparison:
 
     @property
     def first(self) -> Place | None:
-        """Return the first stage, in the order of a run, that differs; None for none."""
+        """Return the first stage, in the order of a run, that differs; None if all are equal."""
         order = list(STAGES)
         return min(self.unequal, key=lambda one: (one[0], order.index(one[1])), default=None)
 

@@ -35,8 +35,8 @@ def collect_seldom() -> None:
 def load(name: str) -> ModuleType:
     """Return a module that imports large libraries, without collecting garbage meanwhile.
 
-    Nearly all that torch, transformers and TRL make stays. To look through it a thousand times is a
-    tenth of the CPU time of their imports; what is not collected is 10 MB.
+    Nearly all objects that torch, transformers and TRL make stay. A thousand collections look
+    through them, which takes a tenth of the CPU time of the imports and would free 10 MB.
     """
     collecting = gc.isenabled()
     gc.disable()

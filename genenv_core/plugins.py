@@ -24,7 +24,7 @@ from genenv_core.shortage import blame_machine
 DOMAINS = "genenv.domains"
 BENCHMARKS = "genenv.benchmarks"
 ALGORITHMS = "genenv.updates"
-"""Genenv has none of this group itself: the algorithms of its own are not plug-ins."""
+"""genenv registers nothing in this group: its own algorithms are no plug-ins."""
 
 DISTRIBUTION = "genenv"
 

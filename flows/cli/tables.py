@@ -103,7 +103,7 @@ def epoch_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def evidence_table(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of what says whether to believe each epoch; `rows` are of the view."""
+    """Return the table that shows how far to trust each epoch, from the rows of the view."""
     cells: list[dict[str, str]] = []
     for row in rows:
         inside = {None: None, True: "inside", False: "outside"}[row["alpha_inside"]]

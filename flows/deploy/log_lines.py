@@ -18,7 +18,7 @@ USAGE = 2
 
 
 class OneTraceback(logging.Filter):
-    """Leaves one traceback of an error of genenv, none of a wrong request, and its line last."""
+    """Keeps one traceback of an error of genenv, none of a wrong request; its line comes last."""
 
     def __init__(self) -> None:
         super().__init__()

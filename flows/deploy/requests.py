@@ -41,7 +41,7 @@ from genenv_core.storage.store.opening import open_once
 
 @dataclass(frozen=True)
 class Work:
-    """A run that may start as it was asked for, and what is said of it."""
+    """A run that may start as the form asked for it, and what the form's answer says."""
 
     run: Prepared
     said: Change

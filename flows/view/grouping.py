@@ -1,7 +1,7 @@
 """Which settings differ between runs of one arm, and the runs that are averaged into one line.
 
-A setting is a value of the configuration, but the name and root of a run. The seed is none by
-which runs differ: runs that differ in it alone are repetitions. Secrets are compared and not shown.
+A setting is any value of the configuration except the name and root of a run. Runs that differ in
+the seed alone are repetitions. Pages compare secrets, and do not show them.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class Reader:
             )
 
     def left_out(self) -> dict[str, str]:
-        """Return why runs that are there are in no answer, by their ids."""
+        """Return, by run id, why the answers leave a run out."""
         with self._lock:
             known = left_out(self.store).items()
             return {

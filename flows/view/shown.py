@@ -68,7 +68,7 @@ def shown(value: Any) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return the beginning of a text, what has no shape replaced; the rest is not looked at."""
+    """Cut a text, and replace the invisible characters of what remains."""
     return visible(text[:LONGEST]) + ("…" if len(text) > LONGEST else "")
 
 

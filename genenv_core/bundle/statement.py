@@ -94,7 +94,7 @@ def make_statement(
                             "epoch": epoch,
                             "stage": stage,
                             "key": key,
-                            # As text: a number of 63 bits is none in every reader of JSON.
+                            # As text: many readers of JSON lose digits of a number of 63 bits.
                             "seed": str(_seed(facts, epoch, stage)),
                         }
                         for (epoch, stage), key in facts.keys.items()

@@ -350,7 +350,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
 
 
 def _giver(location: tuple[int | str, ...]) -> str:
-    """Return the field that makes its section need a field; '' where nothing does."""
+    """Return the field that makes another one of its section mandatory; '' if none does."""
     *above, tag, _ = ("", *map(str, location))
     return ".".join((*above[1:], tag.strip("<>"))) if tag.startswith(TAG) else ""
 

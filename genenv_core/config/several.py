@@ -77,7 +77,7 @@ def with_the_list(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 _ALONE = {"name", "options", "weight"}
-"""What an entry may say and still be the short form; a weight against nothing says nothing."""
+"""Fields that the entry of a single domain may have; its weight has no effect."""
 
 
 def with_one_section(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def draw_open(
     weights: Sequence[float],
     draw: Callable[[int], TaskDraft],
 ) -> TaskDraft:
-    """Return what `draw` makes of a difficulty chosen by weight, none of the held-out bucket.
+    """Draw a task of a difficulty chosen by weight that is not in the held-out bucket.
 
     Raises ConfigError when all of many draws are of that bucket.
     """

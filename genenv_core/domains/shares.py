@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How much of a run each of its domains gets: weights by name, none in a run of one domain.
+    """How much of a run each of its domains gets: weights by name, empty in a run of one domain.
 
     The family of a task begins with the name of its domain, as in `desk/k3`.
     """

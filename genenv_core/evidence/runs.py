@@ -203,7 +203,7 @@ def efficiency(runs: Sequence[Run]) -> Finding:
 
 
 def _sign_test(above: int, seeds: int) -> bool | None:
-    """Return whether seeds are above or below surely enough; None where the test cannot tell."""
+    """Return whether significantly many seeds are above (or below); None if undecided."""
     from scipy.stats import binomtest
 
     if binomtest(above, seeds).pvalue > LEVEL:

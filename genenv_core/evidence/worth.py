@@ -142,7 +142,7 @@ RULES = {
 class WorthCheck:
     """One check: its estimate with the ends of its 95 % interval, None where there is none.
 
-    `n` counts what the rule's unit names; `fact` is what else is to be known, '' for nothing.
+    `n` counts what the rule's unit names; `fact` is one more remark, '' without one.
     """
 
     name: str

@@ -73,7 +73,7 @@ def raised(error: BaseException) -> str:
 
 
 def line_of(frame: FrameType | None) -> str:
-    """Return the author's own line that is at work, as it is shown; '' if none is."""
+    """Return the line of the author's code that runs now; '' if only genenv's code runs."""
     inner = takewhile(
         lambda at: not at[0].f_code.co_filename.startswith(_CHECKING), traceback.walk_stack(frame)
     )

@@ -121,7 +121,7 @@ def _checks(draft: TaskDraft, domain: Domain) -> list[Check]:
 
 
 def _solution(draft: TaskDraft, domain: Domain) -> tuple[Sequence[SolutionTurn], str]:
-    """Return the turns of a right attempt, none where the domain has none, and why it failed."""
+    """Return the turns of a right attempt, if the domain has a solution, and an error's text."""
     try:
         if isinstance(domain, KnowsSolution):
             return domain.solution(draft), ""

@@ -49,8 +49,8 @@ class Prediction(Record):
     """What a stage will take, from `stages` stored ones of epoch `from_epoch`.
 
     `tokens` is None for a stage without a model, and as `peak_memory` where nothing recorded it.
-    `stages` is 0 for an evaluation for which an earlier one stands where no stored one did: it
-    takes no tokens, and its seconds count as none.
+    `stages` is 0 for an evaluation that reuses an earlier one where no stored one did: it takes no
+    tokens, and its seconds are 0.
     """
 
     stage: str

@@ -66,7 +66,7 @@ def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
 
 
 def mixed_keys(value: object, path: str = "") -> str:
-    """Return where keys beside texts are none, which cannot be sorted; '' where they all are."""
+    """Return where a mapping mixes text keys with others, which no sort orders; '' if none does."""
     if isinstance(value, dict):
         items = cast("dict[object, object]", value)
         odd = [key for key in items if not isinstance(key, str)]

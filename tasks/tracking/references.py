@@ -78,7 +78,7 @@ class CheckpointFolder(LocalArtifactRepository):
             )
         if digest([[path.name, file_sha256(path)] for path in files]) != folder.name:
             raise MlflowException(
-                f"{folder} is altered: remove it, and it is laid out again when a stage reads it"
+                f"{folder} is altered: remove it, and the next stage that reads it writes it anew"
             )
         return str(super().download_artifacts(artifact_path, dst_path))
 

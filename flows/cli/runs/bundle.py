@@ -242,7 +242,7 @@ def _opened(path: Path, data: bytes) -> Contents:
         return read(data)
     except IntegrityError as error:
         raise IntegrityError(
-            f"{path}: {error}; nothing of it was used: get the file again from who made it"
+            f"{path}: {error}; genenv used nothing of it: get the file again from its author"
         ) from error
 
 

@@ -249,7 +249,7 @@ def _remarks(prepared: Prepared) -> list[str]:
 def _start_workers(config: RunConfig, store: Store, until: Until | None) -> None:
     """Start the training workers where this command plans an update that it computes itself.
 
-    Else none is started before something asks for it, as a warm start does.
+    Otherwise the first stage that needs a worker starts it, as a warm start does.
     """
     from genenv_core.config.arms import ARMS
     from genenv_core.storage.records.runs import RunLog

@@ -331,7 +331,7 @@ def _reused(picture: _Picture) -> Table:
 
 
 def _computed_by(row: dict[str, Any]) -> str:
-    """Return which run computed what a row of the view `reused` says, and in which other root."""
+    """Return which run computed a reused stage, with its root if that is another one."""
     run = row["computed_by"] or "not noted"
     return f"{run} of {row['computed_root']}" if row["computed_root"] else run
 

@@ -1,8 +1,8 @@
-"""The SQL console: a question of one's own, in a process of its own, under limits of its own.
+"""The SQL console: answers a reader's question in a process of its own, under limits of its own.
 
-A question is part of the address, so it can be kept and sent; so is the run whose rows it is asked
-of, where it is not all of them. A link from another page fills it in and does not ask it. What a
-person asked and kept stays in the browser: the server writes nothing.
+The address holds the question, and the run if the question is about one run, so people can keep
+and send it. A link from another page fills the question in and does not ask it. The browser keeps
+what a person asked and saved; the server writes nothing.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class OtherChoice:
 
     @property
     def unseen(self) -> Marks:
-        """Return which of the other rule's tasks have none."""
+        """Return which of the other rule's tasks have no played attempt."""
         return self.chosen & ~self.seen
 
     @property

@@ -61,7 +61,7 @@ class Bfcl:
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
         """Return the verdict on the calls of a prediction; anything else calls nothing.
 
-        A multi-turn item has none while its back ends are not installed.
+        A multi-turn item has no verdict while its back ends are not installed.
         """
         row = self.rows[item]
         if isinstance(row, TurnsRow):

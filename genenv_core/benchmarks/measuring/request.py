@@ -85,7 +85,7 @@ def measurement(
 
 
 def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
-    """Return the measurements of a run's agent after an epoch, without names; none is due: empty.
+    """Return the measurements that are due after an epoch, without names; may be empty.
 
     They are computed where and how the run's own attempts are. Raises ConfigError.
     """

@@ -25,7 +25,7 @@ class GatesConfig(Section):
     """With tools.execution simulated: smallest mean fidelity of pi_env's answers in the place of
     the tools, 0 to 1 (docs/episodes.md). The domain's own code has 1, one that lies in all it says
     0; the default stops the second and lets weak simulators learn. Below it neither a new pi_env is
-    published, nor a pi_agent that learned from such an epoch; 0 closes nothing."""
+    published, nor a pi_agent that learned from such an epoch; 0 switches the rule off."""
     min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""
     min_reward_std: float = Field(default=0.0, ge=0, le=1)

@@ -34,8 +34,8 @@ class TrainingConfig(Section):
     """Processes of one update, on one machine; with cuda, one a GPU. The rows of a step are shared
     among them, and its loss is the one of a single process."""
     strategy: Literal["ddp", "fsdp2", "zero3"] = "ddp"
-    """What several processes share: ddp nothing but gradients, fsdp2 (PyTorch) and zero3
-    (DeepSpeed) weights, gradients and optimizer too. With zero3, pi_env's update takes fsdp2."""
+    """What several processes share: ddp gradients alone; fsdp2 (PyTorch) and zero3 (DeepSpeed)
+    weights, gradients and optimizer. With zero3, pi_env's update takes fsdp2."""
     precision: Precision = "float32"
     """Arithmetic of matrix products. Trained weights, gradients and optimizer stay in float32."""
     kernels: Literal["auto", "torch", "liger"] = "auto"

@@ -231,7 +231,7 @@ def _turns(
     """Return the places drawn by lot, those predicted near alpha, and all others in their turn.
 
     `families` has the family of each task that was written, `predicted` its skill. Without
-    predictions all is by lot, and so are the turns of the others.
+    predictions, the epoch's seed draws all tasks and the turns of the others.
     """
     written = len(families)
     count = min(settings.tasks, written)

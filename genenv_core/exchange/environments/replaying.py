@@ -86,7 +86,7 @@ def replay(
 
 
 def _said(ask: AskedProcess, asked: JsonObject) -> list[object]:
-    """Return the reward and the success of an attempt; what is wrong in the reward's place."""
+    """Return the reward and the success of an attempt, or an error's text as the reward."""
     try:
         return ask("said", **asked)
     except ProcessEnded:

@@ -63,8 +63,8 @@ def copied(modules: Iterable[str], package: str, data: Iterable[Path] = ()) -> C
             files.setdefault(f"{parent.replace('.', '/')}/__init__.py", b"")
     for library in sorted(set(NEVER) & libraries.keys()):
         raise ConfigError(
-            f"{libraries[library]} imports {library}, which nobody needs who plays the tasks: "
-            "import it where it is used for something else, or move that into another module"
+            f"{libraries[library]} imports {library}, which playing the tasks does not need: "
+            "import it inside the function that uses it, or move that into another module"
         )
     folders = {place.parent: _path(name, place) for name, place in places.items()}
     for file in data:

@@ -122,8 +122,8 @@ def beside_checks(draft: TaskDraft, domain: Domain, earlier: Sequence[TaskDraft]
 def _right_there(other: TaskDraft, draft: TaskDraft, domain: Domain) -> tuple[str, Judged, Judged]:
     """Return a right attempt at another task in words, what it comes to there, and here.
 
-    Without tools and a solution the ground truth is that attempt; with tools alone there is none,
-    for an attempt that asks none of them does not show whether they tell the tasks apart.
+    Without tools and a solution the ground truth is that attempt. A domain with tools and no
+    solution gets no attempt: one that calls no tool does not show whether tools tell tasks apart.
     """
     turns = turns_of(other, domain)
     if turns:

@@ -1,4 +1,4 @@
-"""Control tokens that a text spells out, parted so that their letters are encoded and not they.
+"""Splits control tokens that a text spells out, so that their letters are encoded.
 
 A private character stands inside of each such token while a template is rendered. The rendered text
 is then encoded in parts, and no part holds the token. transformers can do the same for all messages

@@ -62,7 +62,7 @@ class Limits:
 
     @property
     def seconds(self) -> float | None:
-        """The time as a process can be given it, None for none."""
+        """The limit that a process can be given, None for no limit."""
         return self.timeout_s if self.timeout_s < _LONGEST_S else None
 
 

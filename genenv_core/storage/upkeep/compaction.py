@@ -2,14 +2,10 @@
 
 Log-structured: the parts of `FAN` finished epochs become a segment of level 1, `FAN` segments of
 one level one of the next, so a row is written about log_FAN(epochs) times and a run of 1,000 epochs
-has some hundred live files. Once a run has come to its end, what is left becomes one of level 1
-too: many short runs are asked as quickly as few long ones. Manifests and parts stay as they are;
-see `segments` for when a segment counts. Merging reads every part by its digest, so a damaged one
-is never copied.
-
-Nothing is locked. Two that compact one run write the same files and records; a reader that finds a
-segment gone reads its epochs, and the files of one that was merged further are touched, so that gc
-leaves them to whoever has them open.
+has some hundred live files. When a run ends, compaction merges the rest into one segment of level 1
+too: a query reads many short runs as quickly as few long ones. Manifests and parts stay as they
+are; see `segments` for when a segment counts. Merging reads every part by its digest, so a damaged
+one is never copied.
 """
 
 from __future__ import annotations

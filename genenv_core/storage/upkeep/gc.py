@@ -1,10 +1,10 @@
 """Collects what nothing needs any more, oldest first and never what may still be in use.
 
-Kept is what the runs of a store name: the outputs of their epochs with all parts, the merged files
+gc keeps what the runs of a store name: the outputs of their epochs with all parts, the merged files
 of their segments, what an interrupted stage continues from. Of their checkpoints the superseded
 ones go, see `retention`; those of a pinned run stay. Everything else goes once it is older than any
-writer works; a part that a writer finds there already is touched by it, and so is the output that a
-run replaces.
+writer works. A writer touches a part that it finds there already, and a run the output that it
+replaces, so gc takes both for new.
 
 Files go in an order in which a reader never finds half: a note of collected weights before them,
 manifests before their parts. A run that finds a manifest in the moment before it goes misses its

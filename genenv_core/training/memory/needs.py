@@ -87,7 +87,7 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
 
 
 def _allowed(kind: UpdateKind) -> str:
-    """Return which rows are the longest ones of an update that has none yet."""
+    """Return which rows are the longest ones of an update whose rows are not written yet."""
     return f"that {kind.bound} allows"
 
 

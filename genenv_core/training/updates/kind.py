@@ -1,6 +1,6 @@
-"""One kind of update, as whatever serves all of them sees it.
+"""What the stages, the plan and the memory estimate know of one kind of update.
 
-Each module beside this one has one: its request, with the form of its rows, and its `UPDATE`.
+Each module beside this one describes one: its request, with the form of its rows, and `UPDATE`.
 """
 
 from __future__ import annotations

@@ -56,8 +56,9 @@ class BamboogleOptions(BenchmarkOptions, use_attribute_docstrings=True):
     """Options of the domain bamboogle."""
 
     search: Literal["none", "corpus", "simulated"] = "none"
-    """What answers the tool `search`: there is none, a local corpus, or pi_env (then with
-    `tools.execution: simulated`). A training task's own passages take the place of the corpus."""
+    """What answers the tool `search`: nothing (the tool is not there), a local corpus, or pi_env
+    (then with `tools.execution: simulated`). A training task's own passages take the place of the
+    corpus."""
     corpus: str | None = Field(default=None, min_length=1)
     """For `search: corpus`: a JSONL file with title and text, or a folder of .txt files."""
     train: str | None = Field(default=None, min_length=1)

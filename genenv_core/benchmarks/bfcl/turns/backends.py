@@ -152,7 +152,7 @@ class Backends:
             yield
 
     def left(self) -> Left:
-        """Return what there is to resume with; to be asked inside of `fresh` or `resumed`."""
+        """Return what `resumed` continues from; call it inside of `fresh` or `resumed`."""
         return Left(
             [dict(data) for data, _ in self._data],
             [function.__defaults__ for function, _ in self._defaults],

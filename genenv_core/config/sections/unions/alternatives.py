@@ -40,7 +40,7 @@ class Alternatives:
         return by(name).tag if name else NOTHING.tag
 
     def given(self, value: Any) -> str:
-        """Return the field that gives a section, or the values of one, its class; none: ''."""
+        """Return the field that decides the class of a section or its values; '' if none does."""
         if isinstance(value, BaseModel):
             return next((name for name, one in self.classes.items() if isinstance(value, one)), "")
         return next((name for name in self.classes if name in value), "")

@@ -163,7 +163,7 @@ class RemoteServer(ABC):
 
 @asynccontextmanager
 async def answering(where: str, timeout_s: float) -> AsyncGenerator[None]:
-    """Raise EnvironmentLost where what is inside gets no answer, or not in time."""
+    """Raise EnvironmentLost if the calls inside get no answer, or none in time."""
     try:
         async with asyncio.timeout(timeout_s):
             yield

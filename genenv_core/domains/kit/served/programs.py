@@ -34,7 +34,7 @@ class ResetSchema:
         schema: a JSON schema of an object. To draw from it, each property is a whole number or a
             number with `minimum` and `maximum`, a boolean, or an `enum` or `const`.
 
-    Raises ConfigError for a schema that is none, or that nothing can be drawn from.
+    Raises ConfigError for an invalid schema, or for one that nothing can be drawn from.
     """
 
     def __init__(self, schema: JsonObject) -> None:

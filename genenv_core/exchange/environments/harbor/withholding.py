@@ -78,8 +78,8 @@ def withheld(
 ) -> tuple[str, ...]:
     """Return the fields that the environment needs for none of these attempts.
 
-    Of a spec that it needs, they are the keys that can be spared together. Without an attempt at
-    each of the tasks they are none, because nobody knows.
+    Of a spec that it needs, they are the keys that can be spared together. Returns () unless every
+    task has an attempt.
     """
     known = list(plays)
     if {play.index for play in known} != set(range(len(drafts))):

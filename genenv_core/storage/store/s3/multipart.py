@@ -32,7 +32,7 @@ AHEAD = 4
 """Pieces of one object that are on their way at the same time."""
 
 RESTARTS = 5
-"""How often the reading of an object may begin, which others write anew meanwhile."""
+"""How often a read may begin again because another process overwrote the object."""
 
 
 class Multipart(S3Requests):

@@ -243,8 +243,9 @@ class S3Requests:
         if len(head.writers) < REMEMBERED:
             return False
         raise StorageError(
-            f"{self._where}{path}: a write was refused, and whether because of itself cannot be "
-            "known any more, because too many others followed: run the same command again"
+            f"{self._where}{path}: the store refused a write, and genenv cannot tell whether an "
+            "earlier try of it succeeded, because too many other writes followed: run the same "
+            "command again"
         )
 
     async def _touch(self, path: str, head: Head) -> bool:
