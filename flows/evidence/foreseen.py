@@ -131,11 +131,9 @@ def played(
     """Return an epoch whose own rule was drawn with another seed, and attempted anew."""
     rule = epoch.rule
     choices = [TaskChoice.NOT_CHOSEN.value] * epoch.tasks.height
-    for turns in Chooser(epoch.tasks, epoch.shares).turns(rule.generation, rule.curriculum, seed):
-        for place in turns.lot:
-            choices[place] = TaskChoice.RANDOM.value
-        for place in turns.near:
-            choices[place] = TaskChoice.PREDICTED.value
+    chooser = Chooser(epoch.tasks, epoch.shares)
+    for place, choice in chooser.attempted(rule.generation, rule.curriculum, seed).items():
+        choices[place] = choice.value
     tasks = epoch.tasks.with_columns(
         choice=pl.Series(choices),
         successes=pl.Series(rng.binomial(epoch.n, truth), dtype=epoch.tasks["successes"].dtype),

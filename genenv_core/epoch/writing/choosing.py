@@ -144,6 +144,14 @@ class DomainTurns:
     near: list[int]
     rest: list[int]
 
+    def choices(self) -> dict[int, TaskChoice]:
+        """Return the choice of each task by its place, those of the rest as a reserve."""
+        return (
+            dict.fromkeys(self.lot, TaskChoice.RANDOM)
+            | dict.fromkeys(self.near, TaskChoice.PREDICTED)
+            | dict.fromkeys(self.rest, TaskChoice.RESERVE)
+        )
+
 
 class Chooser:
     """Chooses by the predictions of tasks, as often as it is asked, by any settings."""
@@ -181,14 +189,18 @@ class Chooser:
             found.append(DomainTurns(domain, lot, near, rest))
         return found
 
+    def attempted(
+        self, settings: GenerationConfig, curriculum: CurriculumConfig, seed: int
+    ) -> dict[int, TaskChoice]:
+        """Return the choice of each task that is attempted, by its place among all of them."""
+        turns = self.turns(settings, curriculum, seed)
+        made = [pair for one in turns for pair in one.choices().items()]
+        return {place: choice for place, choice in made if choice is not TaskChoice.RESERVE}
+
 
 def _of_domain(tasks: pl.DataFrame, turns: DomainTurns) -> pl.DataFrame:
     """Return the choice, the prediction and the place in the reserve of each task of one domain."""
-    choices = (
-        dict.fromkeys(turns.lot, TaskChoice.RANDOM)
-        | dict.fromkeys(turns.near, TaskChoice.PREDICTED)
-        | dict.fromkeys(turns.rest, TaskChoice.RESERVE)
-    )
+    choices = turns.choices()
     turn = {place: number for number, place in enumerate(turns.rest)}
     places = sorted(choices)
     return tasks[places].select(

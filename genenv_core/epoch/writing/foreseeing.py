@@ -210,9 +210,9 @@ class _Drawing:
     def drawn(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which tasks are drawn by lot and which by their prediction, shape (count,)."""
         lot, near = np.zeros((2, self.count), dtype=np.bool_)
-        for turns in self.chooser.turns(self.rule.generation, self.rule.curriculum, seed):
-            lot[[self.places[place] for place in turns.lot]] = True
-            near[[self.places[place] for place in turns.near]] = True
+        made = self.chooser.attempted(self.rule.generation, self.rule.curriculum, seed)
+        for place, choice in made.items():
+            (lot if choice is TaskChoice.RANDOM else near)[self.places[place]] = True
         return lot, near
 
 
@@ -253,12 +253,8 @@ def _check(logged: LoggedEpoch, other: ChoosingRule) -> None:
             f"{logged.rule.written} that the run asked pi_env for: what was never written cannot "
             "be foreseen"
         )
-    rule = logged.rule
-    turns = Chooser(logged.tasks, logged.shares).turns(
-        rule.generation, rule.curriculum, logged.seed
-    )
-    again = {place: TaskChoice.RANDOM.value for one in turns for place in one.lot}
-    again |= {place: TaskChoice.PREDICTED.value for one in turns for place in one.near}
+    rule, chooser = logged.rule, Chooser(logged.tasks, logged.shares)
+    again = chooser.attempted(rule.generation, rule.curriculum, logged.seed)
     stored = {
         place: choice for place, choice in enumerate(logged.tasks["choice"]) if choice in FIRST
     }

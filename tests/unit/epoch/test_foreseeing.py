@@ -34,8 +34,8 @@ FORESEEING = "genenv_core/epoch/writing/foreseeing.py"
 @mutation(
     "the other rule chooses by the played settings",
     FORESEEING,
-    "self.chooser.turns(self.rule.generation, self.rule.curriculum, seed)",
-    "self.chooser.turns(GenerationConfig(tasks=30), self.rule.curriculum, seed)",
+    "self.chooser.attempted(self.rule.generation, self.rule.curriculum, seed)",
+    "self.chooser.attempted(GenerationConfig(tasks=30), self.rule.curriculum, seed)",
     by="[other0]",
 )
 @mutation(
