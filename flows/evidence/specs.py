@@ -1,23 +1,16 @@
-"""The comparisons that the findings are read from, and the teacher's file of the arm `offline`."""
+"""The comparisons that the findings are read from."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from genenv_core.config.load import resolve
-from genenv_core.domains.protocol import SeedData
-from genenv_core.domains.registry import get_domain
-from genenv_core.types import TaskDraft
+from flows.evidence.teacher import write_teacher
 
 ALPHAS = (0.3, 0.5, 0.7)
-
-TEACHER_SEED = 7
-"""Not a seed of any run."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,8 @@ class Spec:
 
 def specs(folder: Path, seeds: tuple[int, ...], epochs: tuple[int, int]) -> list[Spec]:
     """Return the comparisons on desk and trails, and that of alphas on the first three seeds."""
-    teacher = write_teacher("quickstart", epochs[0], folder / "teacher-desk.jsonl")
+    teacher = folder / "teacher-desk.jsonl"
+    write_teacher("quickstart", epochs[0], teacher)
     few: dict[str, dict[str, Any]] = {"genenv": {}, "random": {}, "static": {}}
     offline = {"arm": "offline", "teacher": {"file": str(teacher)}}
     return [
@@ -53,22 +47,3 @@ def specs(folder: Path, seeds: tuple[int, ...], epochs: tuple[int, int]) -> list
         Spec("alphas", "quickstart", epochs[0], seeds[:3], {f"alpha={a}": {} for a in ALPHAS}),
         Spec("trails", "trails", epochs[1], seeds, few),
     ]
-
-
-def write_teacher(preset: str, epochs: int, path: Path) -> Path:
-    """Write new programs for every epoch, all difficulties in equal shares, as a teacher would.
-
-    It knows the domain's rules and not the agent: the data is good, and made once.
-    """
-    config = resolve(preset)
-    domain = get_domain(config.domain.name, config.domain.options)
-    assert isinstance(domain, SeedData)
-    wanted = config.generation.tasks * epochs
-    programs: dict[str, None] = {}
-    for _, text in domain.env_examples(TEACHER_SEED, 4 * wanted, 0.0):
-        (draft,) = domain.parse(text)
-        if isinstance(draft, TaskDraft) and len(programs) < wanted:
-            programs[draft.program] = None
-    lines = [json.dumps({"program": program}) for program in programs]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path

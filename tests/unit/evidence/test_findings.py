@@ -8,7 +8,6 @@ the more attempts there are, and never more than the bound.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from flows.evidence.specs import specs, write_teacher
+from flows.evidence.specs import specs
 from genenv_core.config.comparison import planned_runs, read_comparison
-from genenv_core.domains.desk import DeskDomain
 from genenv_core.evidence.gradients import group_norm, proposition_1
 from genenv_core.evidence.ranking import error_rates, theorem_1
 from genenv_core.evidence.runs import (
@@ -29,7 +27,6 @@ from genenv_core.evidence.runs import (
     emergence,
     superiority,
 )
-from genenv_core.types import TaskDraft
 
 SEEDS = range(6)
 
@@ -129,19 +126,6 @@ def test_attempts_are_saved_where_nearly_every_seed_says_so(
     assert found.holds is holds
     assert [line[4] for line in found.rows] == [row]
     assert ("never" in found.rows[0][3]) == (max(ends) > 0.5)
-
-
-def test_the_teacher_writes_sound_new_programs_of_all_difficulties(tmp_path: Path) -> None:
-    path = write_teacher("quickstart", 1, tmp_path / "teacher.jsonl")
-    programs = [json.loads(line)["program"] for line in path.read_text().splitlines()]
-    assert len(set(programs)) == len(programs) == 160
-    domain = DeskDomain()
-    drafts = [domain.parse(program)[0] for program in programs]
-    difficulties = [draft.difficulty for draft in drafts if isinstance(draft, TaskDraft)]
-    assert len(difficulties) == 160
-    assert all(difficulties.count(float(k)) >= 15 for k in range(1, 7))
-    heldout = {draft.program for draft in domain.heldout_tasks(0, 500)}
-    assert heldout.isdisjoint(programs)
 
 
 def test_the_comparisons_can_be_played(tmp_path: Path) -> None:
