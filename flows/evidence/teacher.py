@@ -44,7 +44,7 @@ def write_teacher(preset: str, epochs: int, path: Path, *, seed: int = 0) -> lis
     domain = get_domain(config.domain.name, config.domain.options)
     if not isinstance(domain, LevelledTasks):
         raise ConfigError(
-            f"domain.name: {config.domain.name} has no levels, which a teacher would write in equal "
+            f"domain.name: {config.domain.name} has no levels that a teacher could write in equal "
             "shares: name a preset whose domain has some, as headroom"
         )
     highest, wanted = domain.highest(), config.generation.tasks * epochs
