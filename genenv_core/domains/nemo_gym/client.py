@@ -67,7 +67,7 @@ class GymReply:
 
 
 class GymServer(RemoteServer):
-    """A resources server; `closes` says whether it is told that a session ends."""
+    """A resources server; `closes` says whether it takes the end of a session."""
 
     closes = False
 

@@ -18,7 +18,7 @@ NEEDED = ("/seed_session", "/verify")
 class GymFacts:
     """What decides, with the rows, what tasks and verdicts are.
 
-    `closes` says whether the server can be told that the session of a cookie ends.
+    `closes` says whether the server takes the end of a cookie's session.
     """
 
     name: str

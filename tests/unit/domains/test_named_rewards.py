@@ -76,7 +76,7 @@ SERVED = pytest.mark.parametrize("served", [_openenv, _ors])
 )  # fmt: skip
 @mutation(
     "the agent reads rewards out of an observation", "genenv_core/domains/openenv/domain.py",
-    "unread = (*options.other_rewards, *filter(", "unread = (*filter(",
+    "unread = (*options.other_rewards, ", "unread = (*(), ",
 )  # fmt: skip
 @SERVED
 def test_numbers_that_options_name_stand_beside_the_reward(served: Any) -> None:

@@ -1,4 +1,4 @@
-"""Sessions of which a server has to be told that they end: else it keeps them for a long time."""
+"""Sessions whose end a client has to say: a server keeps the others for a long time."""
 
 from __future__ import annotations
 
