@@ -41,7 +41,7 @@ CORE_FOR_BENCHMARKS = (
     "genenv_core.types",
     "genenv_core.errors",
     "genenv_core.plugins",
-    "genenv_core.domains.marked_answers",
+    "genenv_core.domains.kit.marked_answers",
 )
 """The same for the scorers of benchmarks, which know neither engines nor storage."""
 

@@ -15,7 +15,7 @@ from typing import Any
 from dateutil import parser as dates
 
 from genenv_core.benchmarks.protocol import ItemVerdict
-from genenv_core.domains.marked_answers import LONGEST, extracted
+from genenv_core.domains.kit.marked_answers import LONGEST, extracted
 
 SHOWN = 1000
 """Characters of an answer that a verdict shows."""

@@ -36,7 +36,8 @@ class OpenEnvDomain(ServedDomain):
 
         Raises ConfigError where it is not there, or where nothing can be trained on in it.
         """
-        self._hidden = (*options.hidden, *filter(None, [options.answer]))
+        unread = (*options.other_rewards, *filter(None, [options.answer]))
+        self._hidden = (*options.hidden, *unread)
         server = server_of(OpenEnvServer, options)
         facts = facts_of(server, tasks=options.reset is None)
         schema: dict[str, Any] = options.reset or of_seeds(options.seeds)

@@ -7,15 +7,10 @@ Nothing of that package is imported here.
 from __future__ import annotations
 
 import asyncio
-import atexit
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from functools import cache
-from weakref import WeakSet
 
 from genenv_core.domains.kit.served.client import (
-    END_S,
     INVALID,
     SHOWN,
     RefusedByServer,
@@ -27,6 +22,7 @@ from genenv_core.domains.kit.served.client import (
     read_reward,
     wait,
 )
+from genenv_core.domains.kit.served.ending import ends_with_process
 from genenv_core.domains.ors.events import FAILED, result_of, session_of
 from genenv_core.domains.steps import EnvironmentLost, storable
 from genenv_core.errors import one_line
@@ -55,7 +51,6 @@ class OrsSession:
         self._url, self._id, self._environment = "", "", ""
         self.ending: Future[None] | None = None
         """The question that ends the session before, until it is answered."""
-        _sessions.add(self)
 
     def reset(self, arguments: JsonObject) -> ServerAnswer:
         """Open a task, given what `/create` takes; the metadata are its tools. Raises as `step`."""
@@ -64,7 +59,7 @@ class OrsSession:
             self.ending.result()  # a server has no more sessions than there are seats
         self._url, self._environment = self._server.url, str(arguments["env_name"])
         self._id = session_of(*self._asked("POST", "/create_session"))
-        _end_at_exit()
+        ends_with_process(self)
         self._asked("POST", "/create", arguments)
         prompt = read_json(*self._asked("GET", f"/{self._environment}/prompt"))
         tools = read_json(*self._asked("GET", f"/{self._environment}/task_tools"))
@@ -123,21 +118,3 @@ async def _end(server: OrsServer, url: str, session: str) -> None:
 
 def _shown(said: object) -> str:
     return one_line(storable(str(said)), SHOWN)
-
-
-_sessions: WeakSet[OrsSession] = WeakSet()
-
-
-@cache
-def _end_at_exit() -> None:
-    """End the sessions that are left with the process: a server keeps them for a long time.
-
-    Called once there is a connection, so that these end before it does.
-    """
-    atexit.register(_end_all)
-
-
-def _end_all() -> None:
-    for session in list(_sessions):
-        session.close()
-    wait_for([one.ending for one in list(_sessions) if one.ending is not None], END_S)

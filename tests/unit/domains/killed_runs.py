@@ -7,20 +7,30 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from genenv_core.pools import frame
 from tests.pipeline.commands import environment
 from tests.same import main as differing
-from tests.unit.domains.openenv.real import RealServer
 from tests.waiting import until
+
+
+class MortalServer(Protocol):
+    """A server that a test kills and starts again."""
+
+    @property
+    def url(self) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
 
 
 class KilledRuns:
     """Two epochs of `tiny` on a domain of a server, whose address a variable says."""
 
     def __init__(
-        self, server: RealServer, url_variable: str, name: str, options: dict[str, Any]
+        self, server: MortalServer, url_variable: str, name: str, options: dict[str, Any]
     ) -> None:
         self._server, self._url_variable = server, url_variable
         self._settings = (

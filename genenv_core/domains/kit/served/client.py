@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import json
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import aiohttp
 
+from genenv_core.domains.rewards import REWARD
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.types import JsonObject
@@ -40,6 +42,8 @@ PAUSE_S = 0.2
 END_S = 5.0
 """Longest wait for connections to close at the end of the process."""
 
+MOST = sys.float_info.max
+
 SHOWN = 200
 """Letters of an answer that an error shows."""
 
@@ -60,6 +64,24 @@ class ServerAnswer:
     reward: float | None
     done: bool
     metadata: JsonObject
+
+    def rewards(self, names: Collection[str] | None) -> dict[str, float | None]:
+        """Return the reward, and other numbers of the answer by name: those of `names`.
+
+        They stand in the metadata or else in the observation; None names all of the metadata. A
+        truth is 1 or 0. Values that are no finite numbers stay out: only the reward itself has to be one.
+        """
+        fields = self.metadata if names is None else {**self.observation, **self.metadata}
+        wanted = sorted((fields.keys() if names is None else fields.keys() & set(names)) - {REWARD})
+        others = {name: one for name in wanted if (one := _number(fields[name])) is not None}
+        return {REWARD: self.reward, **others}
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number; None for anything else, also for one that no float holds."""
+    if not isinstance(value, int | float) or not abs(value) <= MOST:
+        return None
+    return float(value)
 
 
 class Patience:
@@ -220,6 +242,11 @@ def loop() -> asyncio.AbstractEventLoop:
 @cache
 def http() -> aiohttp.ClientSession:
     """Return the one client; called in the loop alone."""
-    made = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), trust_env=False)
+    # No jar: a cookie may name a session, and this client has many of them with one server.
+    made = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
     atexit.register(lambda: asyncio.run_coroutine_threadsafe(made.close(), loop()).result(END_S))
     return made

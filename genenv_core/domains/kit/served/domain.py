@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -116,6 +116,11 @@ class ServedDomain(ABC):
     def reset_with(self, program: str, arguments: JsonObject) -> JsonObject:
         """Return what the reset of a task is asked with."""
 
+    @property
+    def other_rewards(self) -> Collection[str] | None:
+        """Return the names of the rewards beside the reward; None: all that an answer has."""
+        return self.options.other_rewards
+
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` tasks that pi_env could write; asks the server for each."""
         return self._drawn("base", seed, count)
@@ -212,7 +217,8 @@ class ServedDomain(ABC):
 
     def playing(self, form: ActionForm, *, may_stop: bool, remedy: str) -> EpisodeStage:
         """Return a stage of these sessions, with the arguments of EpisodeStage."""
-        return EpisodeStage(self._seats, form, self.tell, self.repeatable, may_stop, remedy)
+        seats, others = self._seats, self.other_rewards
+        return EpisodeStage(seats, form, self.tell, self.repeatable, may_stop, remedy, others)
 
     def version_of(self, *known: object) -> str:
         """Return the version that follows from what the server says of itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from genenv_core.domains.kit.served.client import (
@@ -20,6 +20,9 @@ from genenv_core.types import JsonObject, Message, Observation
 Tell = Callable[[ServerAnswer], str]
 """Returns an answer as the agent reads it."""
 
+Rewards = dict[str, float | None]
+"""The rewards of a step by name; the reward itself is None where the step has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStage:
@@ -33,6 +36,7 @@ class EpisodeStage:
         may_stop: whether an agent may end an attempt, by a turn without an action, before it has
             any reward; else the server should have given one by then.
         remedy: what to do about answers that differ in what means nothing; "" for nothing.
+        others: names of other rewards than the reward; None: all that an answer has.
     """
 
     seats: Seats
@@ -41,6 +45,7 @@ class EpisodeStage:
     repeatable: bool
     may_stop: bool = False
     remedy: str = ""
+    others: Collection[str] | None = ()
 
 
 class ServedEpisode:
@@ -54,7 +59,7 @@ class ServedEpisode:
 
     def __init__(self, stage: EpisodeStage, arguments: JsonObject, prompt: str) -> None:
         self._stage, self._arguments, self._prompt = stage, arguments, prompt
-        self._played: list[tuple[JsonObject, str, float | None]] = []
+        self._played: list[tuple[JsonObject, str, Rewards]] = []
         self._begun = False
 
     def step(self, action: str) -> Observation:
@@ -69,8 +74,8 @@ class ServedEpisode:
         done, before = not actions, len(self._played)
         try:
             for name, arguments in actions:
-                said, reward, done = self._answer(arguments)
-                messages += rewarded([self._message(name, said)], {REWARD: reward})
+                said, rewards, done = self._answer(arguments)
+                messages += rewarded([self._message(name, said)], rewards)
                 if done:
                     break
         except BaseException:  # the step has not happened: the next one begins anew before it
@@ -84,28 +89,28 @@ class ServedEpisode:
         return Observation(tuple(messages), done=done)
 
     def _check_rewarded(self) -> None:
-        if self._played and all(reward is None for _, _, reward in self._played):
+        if self._played and all(rewards[REWARD] is None for _, _, rewards in self._played):
             raise RuntimeError(
                 "the attempt has ended and the server gave no reward, or one that is no number: "
                 "let its environment give a reward with the last observation"
             )
 
     def _message(self, name: str, said: str) -> Message:
-        if self._stage.form.role == "user":
+        if self._stage.form.role_of(name) == "user":
             return {"role": "user", "content": said}
         return {"role": "tool", "name": name, "content": said}
 
-    def _answer(self, action: JsonObject | str) -> tuple[str, float | None, bool]:
-        """Return what the agent reads, the reward, and whether the attempt is over."""
+    def _answer(self, action: JsonObject | str) -> tuple[str, Rewards, bool]:
+        """Return what the agent reads, the rewards, and whether the attempt is over."""
         if isinstance(action, str):
-            return action, None, False
+            return action, {REWARD: None}, False
         try:
             answer = self._of_server(action)
         except RefusedByServer as error:
-            return f"{ERROR} {error.message}", None, False
-        said = self._stage.tell(answer)
-        self._played.append((action, said, answer.reward))
-        return said, answer.reward, answer.done
+            return f"{ERROR} {error.message}", {REWARD: None}, False
+        said, rewards = self._stage.tell(answer), answer.rewards(self._stage.others)
+        self._played.append((action, said, rewards))
+        return said, rewards, answer.done
 
     def _of_server(self, action: JsonObject) -> ServerAnswer:
         """Return its answer; raises RefusedByServer for a wrong action."""
@@ -138,9 +143,9 @@ class ServedEpisode:
         if heard != self._prompt:
             raise self._differs("the reset", self._prompt, heard)
         self._begun = True
-        for turn, (action, before, reward) in enumerate(self._played, 1):
+        for turn, (action, before, rewards) in enumerate(self._played, 1):
             answer = session.step(action)
-            if (stage.tell(answer), answer.reward) != (before, reward):
+            if (stage.tell(answer), answer.rewards(stage.others)) != (before, rewards):
                 raise self._differs(f"action {turn}", before, stage.tell(answer))
 
     def _differs(self, what: str, before: str, now: str) -> RuntimeError:

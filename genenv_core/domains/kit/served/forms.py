@@ -22,6 +22,11 @@ class ActionForm(ABC):
     role = "tool"
     """Who says what the server answers."""
 
+    def role_of(self, name: str) -> str:
+        """Return who says what the server answers to an action of a tool's name."""
+        del name
+        return self.role
+
     @abstractmethod
     def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
         """Return the actions of a turn in order, each with the name of its tool; [] for none.

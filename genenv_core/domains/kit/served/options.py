@@ -48,6 +48,9 @@ class ServedOptions(Options):
     """What the agent reads before what the reset says."""
     reward: Literal["last", "sum", "max"] = "last"
     """What an attempt's reward is, of those of its steps."""
+    other_rewards: tuple[str, ...] = ()
+    """Names of other numbers in answers, which are stored beside the reward and judge nothing: of
+    the metadata, or with OpenEnv also of the observation."""
     reward_range: tuple[float, float] = (0.0, 1.0)
     """The worst and the best reward of an attempt, where R_agent is 0 and 1."""
     success_at: float = Field(default=1.0, gt=0, le=1)
@@ -86,4 +89,6 @@ class ServedOptions(Options):
     def meaning(self) -> JsonObject:
         """Return the options that decide what tasks and verdicts are."""
         where = {"url", "serve", "variables", "sessions", "timeout_s", "wait_s"}
-        return self.model_dump(mode="json", exclude=where)
+        # Without other rewards it is what it was before there were any: runs keep their keys.
+        unused = set[str]() if self.other_rewards else {"other_rewards"}
+        return self.model_dump(mode="json", exclude=where | unused)

@@ -1,0 +1,164 @@
+"""The rows of a data set of NeMo Gym: each is a task, with what the agent reads of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from genenv_core.domains.kit.served.client import as_list, as_object
+from genenv_core.domains.kit.tools import told
+from genenv_core.domains.tool_calls import written
+from genenv_core.errors import ConfigError, one_line
+from genenv_core.storage.canonical import digest
+from genenv_core.types import JsonObject, Message
+
+PARAMS = "responses_create_params"
+"""The field of a row with what the agent reads: a request of OpenAI's Responses API."""
+
+PLACE = "domain.options.rows"
+
+ROUTES = ("verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp")
+"""Routes of a server that are no tools."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class GymRow:
+    """One task.
+
+    Args:
+        fields: the row as it is, which the server gets.
+        messages: what the agent reads.
+        tools: the functions that it may call, as a server of tools lists them.
+    """
+
+    fields: JsonObject
+    messages: tuple[Message, ...]
+    tools: tuple[JsonObject, ...]
+
+    @property
+    def prompt(self) -> str:
+        """What the task asks for, as one text: the messages without those of the system."""
+        said = [one for one in self.messages if one["role"] != "system"]
+        return "\n\n".join(filter(None, (one["content"] for one in said)))
+
+    @property
+    def listed(self) -> str:
+        """The digest of the tools; rows with equal tools have equal ones."""
+        return digest(list(self.tools))
+
+
+def read_rows(path: Path, split_field: str | None, split: str) -> dict[str, list[GymRow]]:
+    """Return the rows of a file by split, in the order of the file.
+
+    Args:
+        path: a file of JSON lines.
+        split_field: the field with a row's split; None: all are of `split`.
+        split: what rows without a field are of.
+
+    Raises ConfigError for a file that cannot be read, has no rows, or a row that is no task.
+    """
+    found: dict[str, list[GymRow]] = {}
+    for where, fields in _lines(path):
+        of = split if split_field is None else fields.get(split_field)
+        if not isinstance(of, str) or not of:
+            raise ConfigError(
+                f"{where}: its field {split_field!r} is {of!r:.60}: name a field with a split in "
+                "domain.options.split_field"
+            )
+        found.setdefault(of, []).append(_row(fields, where))
+    if not found:
+        raise ConfigError(f"{PLACE}: {path} has no rows")
+    return found
+
+
+def _lines(path: Path) -> Iterator[tuple[str, JsonObject]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{PLACE}: {path} cannot be read: {one_line(error, 120)}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{PLACE}: {path}, line {number}"
+        try:
+            value: object = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{where}: no JSON: {one_line(error, 80)}") from error
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: a row is a JSON object, and this is {line[:60]}")
+        yield where, cast(JsonObject, value)
+
+
+def _row(fields: JsonObject, where: str) -> GymRow:
+    asked = as_object(fields.get(PARAMS))
+    given = asked.get("input")
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else as_list(given)
+    messages = [made for one in items if (made := _message(as_object(one), where)) is not None]
+    if not any(one["role"] == "user" for one in messages):
+        raise ConfigError(f"{where}: {PARAMS}.input has no message of a user: {str(given)[:60]}")
+    if rules := asked.get("instructions"):
+        messages.insert(0, {"role": "system", "content": told(rules)})
+    tools = tuple(_tool(as_object(one), where) for one in as_list(asked.get("tools")))
+    return GymRow(fields, tuple(_joined(messages)), tools)
+
+
+def _message(item: JsonObject, where: str) -> Message | None:
+    """Return an item of a request as a message; None for one that nobody reads, a thought."""
+    kind = item.get("type", "message")
+    if kind == "reasoning":
+        return None
+    if kind == "function_call":
+        return {"role": "assistant", "content": _call(item, where)}
+    if kind == "function_call_output":
+        return {"role": "tool", "content": told(item.get("output", ""))}
+    role = {"developer": "system"}.get(str(item.get("role")), item.get("role"))
+    if kind != "message" or role not in ("system", "user", "assistant"):
+        raise ConfigError(f"{where}: {PARAMS}.input has an item that is no message: {item!r:.80}")
+    return {"role": role, "content": _content(item.get("content"))}
+
+
+def _call(item: JsonObject, where: str) -> str:
+    arguments = item.get("arguments")
+    try:
+        value: object = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{where}: the call of {item.get('name')!r:.60} has arguments that are no JSON: "
+            f"{one_line(error, 80)}"
+        ) from error
+    return written({"name": item.get("name"), "arguments": value})
+
+
+def _content(content: object) -> str:
+    """Return the texts of a message; an image is named, since the agent reads texts."""
+    if not isinstance(content, list):
+        return told(content)
+    parts = [as_object(one) for one in cast("list[object]", content)]
+    return "\n".join(str(one.get("text", f"[{one.get('type', 'part')}]")) for one in parts)
+
+
+def _joined(messages: list[Message]) -> Iterator[Message]:
+    """Yield the messages, those of the system at the beginning as one: templates take no more."""
+    first = next((at for at, one in enumerate(messages) if one["role"] != "system"), 0)
+    if first:
+        yield {"role": "system", "content": "\n\n".join(one["content"] for one in messages[:first])}
+    yield from messages[first:]
+
+
+def _tool(tool: JsonObject, where: str) -> JsonObject:
+    name = tool.get("name")
+    if tool.get("type", "function") != "function" or not isinstance(name, str):
+        raise ConfigError(f"{where}: only functions can be called, not {tool!r:.80}")
+    if not _NAME.fullmatch(name) or name in ROUTES:
+        raise ConfigError(
+            f"{where}: {name!r:.80} is no name of a tool: it has letters, digits, _ and -, and is "
+            f"none of {', '.join(ROUTES)}"
+        )
+    schema = tool.get("parameters")
+    return {"name": name, "description": tool.get("description"), "input_schema": schema}
