@@ -35,6 +35,7 @@ from genenv_core.config.stages import MEASURES as MEASURED
 from genenv_core.epoch.reached import reached_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import GenenvError
+from genenv_core.evidence.attempted import in_markdown
 from genenv_core.report.outcome import TOLD_HERE, Outcome, outcome_of_run
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.store.opening import open_once
@@ -336,20 +337,19 @@ def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str
     """Return the page of a run that measures a model, as markdown."""
     given, run, root = config.benchmark, config.run_id, at_root(config.root)
     name = given.model or f"{given.model_name} at {given.url}"
+    if given.certifies:
+        return in_markdown(f"{config.domain.name}: {name}", str(run), root, facts, failure)
     parts = [f"# {config.domain.name}: {name}"]
     if failure:
         parts.append(f"**Stopped:** {failure}\n\n**Retry** goes on at the item that was cut off.")
     if facts:
-        metrics: dict[str, float | None] = facts["metrics"]
         lines = [
             f"| {metric} | {'' if value is None else f'{100 * value:.1f}'} |"
-            for metric, value in metrics.items()
+            for metric, value in facts["metrics"].items()
         ]
         left = ", ".join(f"{count} of {group}" for group, count in facts["not_run"].items())
-        parts.append(
-            f"{facts['attempts']} attempts at {facts['items']} items, mode {facts['mode']}"
-            + (f"; not run: {left}" if left else "")
-        )
+        counted = f"{facts['attempts']} attempts at {facts['items']} items, mode {facts['mode']}"
+        parts.append(counted + (f"; not run: {left}" if left else ""))
         parts.append("\n".join(["| metric | points of 100 |", "| --- | ---: |", *lines]))
     parts.append(
         f"## Look further\n\n```\ngenenv resume {run}{root}\n```\n\nshows intervals too; "

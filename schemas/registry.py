@@ -14,7 +14,12 @@ import polars as pl
 from pandera.api.polars.components import Column as PanderaColumn
 
 from genenv_core.errors import SchemaError
-from schemas.tables.benchmarks import BenchmarkItems, BenchmarkMetrics
+from schemas.tables.benchmarks import (
+    BenchmarkItems,
+    BenchmarkMetrics,
+    CertifiedSets,
+    SetFlaws,
+)
 from schemas.tables.fields import Rules, Table
 from schemas.tables.pools import DEnv, DTrain, Influence, UpdateSamples
 from schemas.tables.progress import (
@@ -124,6 +129,8 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("evaluation_texts", EvaluationTexts, "task_id", "payload"),
         TableSpec("benchmark_items", BenchmarkItems, "trace_id", "scalar"),
         TableSpec("benchmark_metrics", BenchmarkMetrics, "metric", "record"),
+        TableSpec("certified_sets", CertifiedSets, "name", "record"),
+        TableSpec("set_flaws", SetFlaws, "task_id", "scalar"),
         TableSpec("checkpoints", Checkpoints, "epoch", "record"),
         TableSpec("epochs", Epochs, "epoch", "record"),
         TableSpec("stage_runs", StageRuns, "epoch", "record"),

@@ -1,5 +1,8 @@
 """Stage `benchmark`: attempts of a model at the items of a benchmark, and the benchmark's verdicts.
 
+A task set that is certified is attempted in the same way; `tasks.policies.certifying` says what
+comes before and after.
+
 Finished attempts are kept one by one on this machine, and in shards in the store, so the stage
 continues at the item that was cut off.
 """
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import polars as pl
@@ -23,8 +27,7 @@ from genenv_core.benchmarks.measuring.items import (
 )
 from genenv_core.benchmarks.measuring.journal import Journaled
 from genenv_core.benchmarks.measuring.precision import next_round
-from genenv_core.benchmarks.predictions import Result
-from genenv_core.benchmarks.training.domain import BenchmarkDomain
+from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
@@ -32,13 +35,17 @@ from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
 from genenv_core.types import JsonObject, Policy, Task
-from schemas.registry import empty
 from tasks.policies.engine import SAMPLING_FIELDS, retries_of
 from tasks.policies.sampler import agents_chat, bounds_of, sampler
 from tasks.stage import Stage, StageContext
+from tasks.stage.context import FurtherWork
 from tasks.stage.progress import check
 from tasks.stage.shards import Shards
 from tasks.stage.task import StageTask
+
+CERTIFYING, CERTIFIED = "tasks.policies.certifying", "benchmark.certify_base"
+"""What the stage does where this field, or that of held-out tasks, is set; by name, so that keys
+of benchmarks have none of its code."""
 
 STAGE = Stage(
     "benchmark",
@@ -58,9 +65,19 @@ STAGE = Stage(
         *SAMPLING_FIELDS,
     ),
     ("torch", "transformers"),
+    (
+        FurtherWork(
+            "benchmark.certifies",
+            (CERTIFYING,),
+            (CERTIFIED, "benchmark.certify_heldout"),
+        ),
+    ),
 )
 
 Decode = Callable[[Sequence[int]], str]
+
+Judge = Callable[[pl.DataFrame, pl.DataFrame], dict[str, pl.DataFrame]]
+"""Returns further rows by table for rows of `traces` and of `trace_tokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +91,22 @@ class BenchmarkInputs:
 
 def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     """Attempt every item; judge the attempts; add the verdicts up."""
+    if CERTIFIED in context.stage.reads:
+        return import_module(CERTIFYING).certify_attempted(context, attempted)
     config, domain = context.config, benchmark_of(context.domain())
     items = items_of(domain, config.benchmark, context.seed_for("items"), context.scope)
-    shards, verdicts, result = _attempted(context, domain, to_tasks(items))
+    tasks = to_tasks(items)
+
+    def judge(traces: pl.DataFrame, tokens: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        return {"benchmark_items": judged(domain, tasks, traces, tokens)}
+
+    def headline(shards: Shards) -> Metric:
+        verdicts = shards.rows("benchmark_items", shards.numbers)
+        return headline_of(domain, result_of(domain, verdicts))
+
+    shards = attempted(context, tasks, judge, headline)
+    verdicts = shards.rows("benchmark_items", shards.numbers)
+    result = result_of(domain, verdicts)  # which refuses no items
     traces = shards.rows("traces", shards.numbers)
     context.out.table("tasks", items.head(shards.places))
     shards.adopt()
@@ -97,22 +127,23 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     } | endless_attempts(reasons, domain.name, config.rollout)
 
 
-def _attempted(
-    context: StageContext[BenchmarkInputs], domain: BenchmarkDomain[Any], tasks: Sequence[Task]
-) -> tuple[Shards, pl.DataFrame, Result]:
-    """Attempt the items, all of them or as many as the precision takes, in order.
+def attempted(
+    context: StageContext[BenchmarkInputs],
+    tasks: Sequence[Task],
+    judge: Judge,
+    headline: Callable[[Shards], Metric] | None = None,
+) -> Shards:
+    """Attempt tasks, all of them or as many as the precision of a headline takes, in order.
 
-    Returns their shards, the rows of `benchmark_items` and what these add up to. Raises DataError
-    where there is no item.
+    Returns their shards, whose rows `judge` adds to. Without a headline all are attempted.
     """
     asked, settings = context.config.benchmark, context.config.rollout
     shards = Shards(context, 0, settings.shard_groups)
     kept, told = context.durable() / "attempts.jsonl", _Told(context, len(tasks))
-    verdicts, result, opened = empty("benchmark_items"), None, None
+    found: Metric | None = None
+    opened: tuple[Player, Decode] | None = None
     with ExitStack() as stack:
-        while more := next_round(
-            result and headline_of(domain, result), shards.places, len(tasks), asked.precision
-        ):
+        while more := next_round(found, shards.places, len(tasks), asked.precision):
             shards.extend(more)
             told.finished(shards.tasks_done)
             if missing := shards.missing:
@@ -132,11 +163,11 @@ def _attempted(
                     decode=decode,
                     seed_for=context.seed_for,
                 ):
-                    rows = judged(domain, tasks, tables["traces"], tables["trace_tokens"])
-                    shards.finish(number, {**tables, "benchmark_items": rows})
-            verdicts = shards.rows("benchmark_items", shards.numbers)
-            result = result_of(domain, verdicts)
-    return shards, verdicts, result or result_of(domain, verdicts)  # which refuses no items
+                    rows = judge(tables["traces"], tables["trace_tokens"])
+                    shards.finish(number, {**tables, **rows})
+            if asked.precision is not None and headline is not None:
+                found = headline(shards)
+    return shards
 
 
 def _told_of(context: StageContext[BenchmarkInputs]) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -133,12 +134,25 @@ def _formatted(template: str, values: dict[str, Any]) -> str:
 
 def measured_line(facts: dict[str, Any]) -> str:
     """Return what a measurement came to, from the facts of its stage."""
+    if "certified" in facts:
+        return certified_line(facts)
     metric = get_benchmark(facts["benchmark"]).headline
     value = facts["metrics"].get(metric)
     points = "no value" if value is None else f"{100 * value:.1f} of 100"
     left = sum(facts["not_run"].values())
     return f"{facts['benchmark']}: {metric} {points}, {facts['items']} items" + (
         f", {left} not run" if left else ""
+    )
+
+
+def certified_line(facts: dict[str, Any]) -> str:
+    """Return what the certificate of a task set came to, from the facts of its stage."""
+    verdicts: dict[str, str] = facts["checks"]
+    counts = Counter(verdicts.values())
+    said = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
+    return (
+        f"{facts['certified']}: {facts['flawed']} of {facts['tasks']} tasks have a flaw; checks of "
+        f"{facts['verdicts']} verdicts: {said}"
     )
 
 

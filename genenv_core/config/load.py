@@ -168,7 +168,7 @@ def run_name(config: RunConfig, source: str) -> str:
         "agent_update": config.agent_update.own,
     }
     unused = [section for section, in_use in used.items() if not in_use]
-    name = config.domain.name if config.benchmark.given else config.arm.value
+    name = stem(config.domain.name) if config.benchmark.given else config.arm.value
     return f"{stem(source)}-{name}-s{config.seed}-{digest(identity(config, but=unused))[:6]}"
 
 

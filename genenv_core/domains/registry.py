@@ -28,6 +28,14 @@ from genenv_core.plugins import (
 SEVERAL = "several"
 """The domain that joins others: what `domains` in a configuration stands for."""
 
+PLACED = {
+    SEVERAL: "genenv_core.domains.kit.several.domain:several",
+    "exported_folder": "genenv_core.play.checking.elsewhere.held:HeldFolder",
+    "verifiers_taskset": "genenv_core.play.checking.elsewhere.held:HeldTaskset",
+}
+"""Domains of genenv itself that are no choice of people: `domains`, and `genenv certify FOLDER`
+with a model, stand for them."""
+
 
 def known_domains() -> list[str]:
     """Return the names that `get_domain` accepts, sorted; plug-ins are not loaded for it."""
@@ -95,8 +103,8 @@ def modules_of(name: str, domain: Domain) -> list[str]:
 
 def _point(name: str) -> EntryPoint:
     """Return where a domain is made; raises ConfigError unless that is one place."""
-    if name == SEVERAL:  # of genenv itself, but no choice beside the domains that it joins
-        return EntryPoint(name, "genenv_core.domains.kit.several.domain:several", DOMAINS)
+    if name in PLACED:
+        return EntryPoint(name, PLACED[name], DOMAINS)
     if ":" in name:
         return placed_point(DOMAINS, name, "domain.name", "my_domain.py:Units")
     return point_of(

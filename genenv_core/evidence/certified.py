@@ -31,7 +31,8 @@ class CertifiedPage:
     as its digest. `notes` are sentences on what the set is, or what the numbers leave out. `asked`
     counts the tasks that were to be certified, `flaws` are as of `counted`, [] where there are no
     certificates. `unchecked` are flaws that no task was checked for, by the reason. `checks` are
-    those that `certify` makes of stored attempts, [] where it reads no attempts.
+    those that `certify` makes of attempts, [] without any. `check_remedies` by name of a check
+    stand for what its rule says to do.
     """
 
     name: str
@@ -43,6 +44,7 @@ class CertifiedPage:
     notes: Sequence[str] = ()
     unchecked: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     checks: Sequence[WorthCheck] = ()
+    check_remedies: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def flawed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Tables of benchmarks: the verdict on every attempt, and what the verdicts add up to."""
+"""Tables of models that are measured: on a benchmark, or on a task set that is certified."""
 
 from __future__ import annotations
 
@@ -47,3 +47,51 @@ class BenchmarkMetrics(Table, key=("metric",)):
     low: float = fields.share("Lower end of the 95 % bootstrap interval.", nullable=True)
     high: float = fields.share("Upper end of that interval.", nullable=True)
     missing: str = fields.note("Metrics without an item that it would need; '' for none.")
+
+
+class CertifiedSets(
+    Table,
+    key=("name",),
+    rules={
+        "low and high are both null or neither": pl.col("low").is_null()
+        == pl.col("high").is_null(),
+        "without an interval nobody can say": pl.col("low").is_not_null()
+        | (pl.col("verdict") == "cannot say"),
+    },
+):
+    """One row a check of a task set that a model attempted: a flaw, or what its attempts show."""
+
+    name: str = fields.name(
+        "Flaw that was looked for, any_flaw for all of them, or check of the attempts: reachable, "
+        "separating, headroom, variance, signal, floor, chance."
+    )
+    estimate: float = fields.number(
+        "Share of the tasks that have the flaw, or what the check measures; null where nothing "
+        "can be known.",
+        nullable=True,
+    )
+    low: float = fields.number("Lower end of the 95 % interval.", nullable=True)
+    high: float = fields.number("Upper end of that interval.", nullable=True)
+    n: int = fields.count("Tasks or groups that it is over.")
+    unit: str = fields.name("What n counts.")
+    wanted: float = fields.number("What the estimate is held against; 0 for a flaw.")
+    at_least: bool = fields.flag("Whether that is the least that is wanted, not the most.")
+    verdict: str = fields.name("pass, fail or cannot say: on which side the interval lies.")
+    detail: str = fields.note("What else is to be known, or the first flaw found; '' for nothing.")
+
+
+class SetFlaws(
+    Table,
+    key=("task_id", "flaw"),
+    rules={
+        "detail is set exactly when the flaw was found": (pl.col("detail") == "")
+        == pl.col("passed")
+    },
+):
+    """One row a task and flaw: what playing it without a model found, in a certified task set."""
+
+    task_id: str = fields.ident("Task that was checked.")
+    set_name: str = fields.name("Its set: base, heldout, generated (a folder) or taskset.")
+    flaw: str = fields.name("Flaw that was looked for.")
+    passed: bool = fields.flag("Whether the flaw was not found.")
+    detail: str = fields.note("What was found, for people; '' when passed.")

@@ -18,7 +18,7 @@ from genenv_core.storage.sql.duck import build, build_named, start
 from genenv_core.storage.sql.sources import sources
 from genenv_core.storage.store.opening import open_store
 
-MEASURED = {"benchmark_items", "benchmark_metrics"}
+MEASURED = {"benchmark_items", "benchmark_metrics", "certified_sets", "set_flaws"}
 """Tables that only a run which measures a model writes."""
 
 

@@ -50,11 +50,12 @@ def rows_of(table: str, epoch: int) -> pl.DataFrame:
     """Return the sample rows of an epoch; later epochs repeat the rows of the first two."""
     frame = sample_frame(table)
     like = 1 + (epoch - 1) % 2 if epoch else 0
-    if table == "benchmark_metrics":  # of a whole run
+    if table in ("benchmark_metrics", "certified_sets"):  # of a whole run
         return frame if epoch == 1 else frame.clear()
     if "epoch" not in frame.columns:
-        own = frame.filter(pl.col("trace_id").str.starts_with(f"e{like:04d}"))
-        return own.with_columns(trace_id=f"e{epoch:04d}" + pl.col("trace_id").str.slice(5))
+        ident = TABLES[table].id_column
+        own = frame.filter(pl.col(ident).str.starts_with(f"e{like:04d}"))
+        return own.with_columns((f"e{epoch:04d}" + pl.col(ident).str.slice(5)).alias(ident))
     own = frame.filter(pl.col("epoch") == like)
     numbers = [name for name in ("epoch", "measured_epoch") if name in frame.columns]
     return own.with_columns(pl.lit(epoch, dtype=pl.Int64).alias(name) for name in numbers)

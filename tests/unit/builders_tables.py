@@ -442,6 +442,35 @@ def _add_benchmark(rows: dict[str, list[Row]]) -> None:
                 "parts": "{}",
             }
         )
+    rows["set_flaws"] += [
+        {
+            "task_id": task_id,
+            "set_name": "base",
+            "flaw": "accepts_trivial",
+            "passed": task_id != rows["traces"][0]["task_id"],
+            "detail": "" if task_id != rows["traces"][0]["task_id"] else "'' is a success",
+        }
+        for task_id in dict.fromkeys(trace["task_id"] for trace in rows["traces"])
+    ]
+    rows["certified_sets"] += [
+        {
+            "name": name,
+            "estimate": estimate,
+            "low": None if estimate is None else estimate / 2,
+            "high": estimate,
+            "n": 2,
+            "unit": "tasks",
+            "wanted": limit,
+            "at_least": limit > 0,
+            "verdict": verdict,
+            "detail": "",
+        }
+        for name, estimate, limit, verdict in (
+            ("any_flaw", 0.5, 0.0, "fail"),
+            ("reachable", 1.0, 0.9, "cannot say"),
+            ("variance", None, 0.05, "cannot say"),
+        )
+    ]
     rows["benchmark_metrics"] += [
         {
             "benchmark": "bfcl",

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.data.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.query import Format
 from flows.cli.options import Overrides, Root, config_of_domain
 from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
@@ -19,6 +19,9 @@ from genenv_core.errors import ConfigError
 
 BASE, HELDOUT = 200, 100
 """Tasks that a domain is asked for: with no flaw in 300, fewer than 1.3 % of more have one."""
+
+SAMPLES = 8
+"""Attempts of a model at each task, as many as rollout.n of a run."""
 
 
 def certify(
@@ -76,14 +79,53 @@ def certify(
             help="With a folder in OpenEnv's form: write a report of its RFC 008 (JSON, report-v2)."
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Let a model attempt the tasks too, and say whether they are worth training on: "
+            "a checkpoint folder, run:RUN or run:RUN@EPOCH, models:/NAME/VERSION in MLflow, or the "
+            "URL of an OpenAI-compatible endpoint."
+        ),
+    ] = None,
+    model_name: Annotated[
+        str | None, typer.Option(help="Name of the model at that URL.", metavar="NAME")
+    ] = None,
+    key_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable that holds the key of that URL.", metavar="VAR"),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            help=f"With --model: its attempts at each task (default: {SAMPLES}).", min=2, max=1024
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="With --model: it attempts the first N tasks of each set alone.", min=1),
+    ] = None,
     root: Root = None,
 ) -> None:
     """Say how many tasks have each flaw: play them without models, or read a run.
 
-    A domain draws its tasks; a folder of genenv export holds them with their code.
+    A domain draws its tasks; a folder of genenv export holds them with their code. With --model
+    also whether they are worth training on; its rows go to the root, for genenv sql.
     """
     folder = None if name is None else _folder_of(name)
     idle = {"--set": bool(set_), "--tasks": tasks is not None, "--heldout": heldout is not None}
+    of_model = {
+        "--model-name": model_name, "--key-env": key_env, "--samples": samples, "--limit": limit,
+    }  # fmt: skip
+    for option, value in of_model.items():
+        if value is not None and model is None:
+            raise ConfigError(f"{option} is of a model: name one with --model, or leave it out")
+    if run is not None and model is not None:
+        raise ConfigError(
+            f"--model {model} does nothing with --run, whose attempts are stored: leave it out, or "
+            "name a domain or a folder in place of the run"
+        )
+    if model is not None and folder is not None:
+        idle.pop("--set")
     given = {option for option, said in idle.items() if said}
     _refuse_idle(name, run, folder is not None, given, epochs)
     if report is not None and folder is None:
@@ -96,18 +138,26 @@ def certify(
     if not tasks and not heldout:
         raise ConfigError("--tasks 0 --heldout 0: ask for at least one task")
     outputs = CertifyOutputs.checked(format_, output, page, report)
-    if run is not None:
-        from flows.cli.data.certify_run import certify_run
+    if name is not None and model is not None:
+        from flows.cli.data.certifying.certify_model import certify_with_model
+        from genenv_core.benchmarks.measuring.request import MeasuringOptions
+
+        asked = MeasuringOptions(
+            model, model_name, key_env, samples=samples or SAMPLES, items=limit
+        )
+        certify_with_model(name, folder, (tasks, heldout), asked, set_ or (), root, outputs)
+    elif run is not None:
+        from flows.cli.data.certifying.certify_run import certify_run
 
         certify_run(run, epochs, root, outputs)
     elif folder is not None:
-        from flows.cli.data.certify_tasks import certify_folder
+        from flows.cli.data.certifying.certify_tasks import certify_folder
 
         certify_folder(folder, outputs)
     elif name is not None:
         config = config_of_domain(name, set_)
         domain = get_domain(name, config.domain.options)
-        from flows.cli.data.certify_tasks import certify_domain
+        from flows.cli.data.certifying.certify_tasks import certify_domain
 
         command = command_of(name, *(word for one in set_ or () for word in ("--set", one)))
         certify_domain(name, domain, (tasks, heldout), config.seed, command, outputs)

@@ -132,7 +132,11 @@ def resume(
     changes = dict(read_override(text, "--set") for text in set_ or ())
     config = continued(recorded, run_id, changes, "--set", fields)
     options = RunOptions.read(config, until, force, None)
-    if config.benchmark.given:
+    if config.benchmark.certifies:
+        from flows.cli.data.certifying.certify_model import certify_configured
+
+        certify_configured(config, as_json=as_json)
+    elif config.benchmark.given:
         from flows.cli.data.measured import measure_configured
 
         measure_configured(config, as_json=as_json)

@@ -245,7 +245,10 @@ def _troubles(
 def _rendered(store: Store, picture: _Picture, *, everything: bool) -> Group:
     done = f"{len(picture.epochs)} of {picture.planned} epochs"
     if picture.planned is None:
-        done = "a model on a benchmark (its result: genenv resume, or FROM benchmarks in SQL)"
+        done = (
+            "a model on a benchmark or a task set (its result: genenv resume; in SQL: FROM "
+            "benchmarks, FROM certified_sets)"
+        )
     parts: list[RenderableType] = [f"run [bold]{picture.run}[/] in {store.uri}: {done}"]
     parts += [Text(line) for line in picture.outcome.lines]
     if point := point_of(picture.said):

@@ -15,6 +15,9 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject
 
+ATTEMPTS: JsonObject = {"max_turns": 8, "max_tokens": 256, "max_length": 2048}
+"""Bounds of an attempt at a task of a certified set, whose domain has none of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOptions:
@@ -38,6 +41,11 @@ class MeasuringOptions:
     samples: int = 1
     items: int | None = None
 
+    @property
+    def remote(self) -> bool:
+        """Return whether the model is behind a URL."""
+        return self.model.startswith(("http://", "https://"))
+
 
 def measurement(
     name: str,
@@ -56,32 +64,61 @@ def measurement(
         fields: top-level values, as `resolve` takes them.
         option: what gave the overrides, for errors.
     """
-    remote = asked.model.startswith(("http://", "https://"))
-    for field in ("model_name", "key_env"):
-        if getattr(asked, field) is not None and not remote:
-            raise ConfigError(f"{field} is of a model behind a URL, and {asked.model} is none")
     limits = get_benchmark(name).limits
+    rollout = {
+        "max_turns": limits.turns,
+        "max_tokens": limits.turn_tokens,
+        "max_length": limits.tokens,
+    }
+    domain = {"name": name, "options": _given({"data": asked.data, "mode": asked.mode})}
+    values = _values(asked, rollout, domain=domain)
+    if asked.remote:
+        values["benchmark"]["attempt_seconds"] = limits.seconds
+    return overridden(values, f"eval {name}", overrides=overrides, fields=fields, option=option)
+
+
+def certification(
+    domain: Mapping[str, Any] | None,
+    asked: MeasuringOptions,
+    counts: tuple[int, int],
+    *,
+    overrides: Iterable[str] = (),
+    fields: Mapping[str, Any] | None = None,
+) -> RunConfig:
+    """Return the configuration that lets a model attempt a task set; raises ConfigError.
+
+    Args:
+        domain: the section `domain`; None where the overrides name several.
+        asked: the model, its attempts at each task, and how many tasks of each set it attempts.
+        counts: base tasks and held-out tasks; all of a folder count as base tasks.
+        overrides: `a.b=value` texts, which win over `ATTEMPTS`.
+        fields: top-level values, as `resolve` takes them.
+    """
+    values = _values(asked, ATTEMPTS, **({} if domain is None else {"domain": dict(domain)}))
+    values["benchmark"] |= {"certify_base": counts[0], "certify_heldout": counts[1]}
+    values["benchmark"]["temperature"] = 1.0
+    return overridden(values, "certify", overrides=overrides, fields=fields)
+
+
+def _values(asked: MeasuringOptions, rollout: JsonObject, **sections: Any) -> dict[str, Any]:
+    """Return what every measurement sets; raises ConfigError for options of another model."""
+    for field in ("model_name", "key_env"):
+        if getattr(asked, field) is not None and not asked.remote:
+            raise ConfigError(f"{field} is of a model behind a URL, and {asked.model} is none")
     model = {
-        "url" if remote else "model": asked.model,
+        "url" if asked.remote else "model": asked.model,
         "model_name": asked.model_name,
         "items": asked.items,
-        "attempt_seconds": limits.seconds if remote else None,
     }
-    values: dict[str, Any] = {
+    return {
         "arm": Arm.BASE.value,
         "epochs": 1,
-        "domain": {"name": name, "options": _given({"data": asked.data, "mode": asked.mode})},
+        **sections,
         "benchmark": _given(model),
-        "rollout": {
-            "n": asked.samples,
-            "max_turns": limits.turns,
-            "max_tokens": limits.turn_tokens,
-            "max_length": limits.tokens,
-        },
+        "rollout": {"n": asked.samples, **rollout},
         "execution": {"benchmark": _given({"key_env": asked.key_env})},
         "tracking": {"enabled": False},
     }
-    return overridden(values, f"eval {name}", overrides=overrides, fields=fields, option=option)
 
 
 def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
@@ -121,7 +158,8 @@ def measurement_name(config: RunConfig) -> str:
     """Return the run id of a measurement, with a short name of the model in it."""
     given = config.benchmark
     whole = (given.model_name or str(given.model)).removeprefix("run:").rstrip("/")
-    return run_name(config, f"eval-{stem(whole.rpartition('/')[2])}")
+    does = "certify" if given.certifies else "eval"
+    return run_name(config, f"{does}-{stem(whole.rpartition('/')[2])}")
 
 
 def _given(fields: JsonObject) -> JsonObject:

@@ -52,6 +52,17 @@ class BenchmarkConfig(Section):
     """Items in random order, by the seed, until the 95 % interval of the headline is at most twice
     as wide as this, as a share of all points: 0.05 is about +-5 of 100; None: all items."""
 
+    certify_base: int | None = Field(default=None, ge=0, le=100_000)
+    """Instead of a benchmark, certify a task set: so many base tasks of any domain, or all tasks of
+    a folder that holds its own. `genenv certify --model` sets it; None: measure a benchmark."""
+    certify_heldout: int | None = Field(default=None, ge=0, le=100_000)
+    """Held-out tasks that are certified beside; None: measure a benchmark."""
+
+    @property
+    def certifies(self) -> bool:
+        """Return whether a task set is certified, not a benchmark measured."""
+        return self.certify_base is not None or self.certify_heldout is not None
+
     @property
     def given(self) -> bool:
         """Return whether there is a model to measure."""
@@ -76,6 +87,17 @@ class BenchmarkConfig(Section):
                 "benchmark.items takes the first items of each category and benchmark.precision "
                 "items at random: give benchmark.draw as the most in place of benchmark.items"
             )
+        if self.certifies and not (self.certify_base or self.certify_heldout):
+            raise ValueError(
+                "benchmark.certify_base and benchmark.certify_heldout ask for no task: set one of "
+                "them above 0"
+            )
+        for field in ("categories", "draw", "precision") if self.certifies else ():
+            if getattr(self, field):
+                raise ValueError(
+                    f"benchmark.{field} is of benchmarks, and benchmark.certify_base certifies a "
+                    "task set: remove it; benchmark.items takes the first tasks of each set"
+                )
         check_endpoint("benchmark", self.url, self.model_name, self.request)
         return self
 

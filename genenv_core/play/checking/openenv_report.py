@@ -3,8 +3,8 @@
 The form is that of `openenv` 0.10 (`openenv/validation/schemas/report-v2.schema.json`), the names
 of checks are those of its policy v2, local lane. The RFC defines the checks in a few words each;
 `MEASURED` says what genenv takes for them. Checks that `genenv certify` does not make are skipped
-with that reason, as the RFC asks. Those of the statistical level are of operators, and no report of
-the local lane may have them.
+with that reason, as the RFC asks. Those of the statistical level are of operators, so a report has
+them, in the lane `hub`, only where a model attempted the tasks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,24 @@ PACKAGE_FILE = "openenv.yaml"
 
 POLICY = "v2"
 
-RUNTIME, SEMANTIC = 2, 3
+RUNTIME, SEMANTIC, STATISTICAL = 2, 3, 4
 """Levels of the RFC."""
+
+ATTEMPTED = {
+    "reachable": "statistical.reward_reachability",
+    "separating": "statistical.difficulty_separation",
+    "headroom": "statistical.headroom",
+    "variance": "statistical.variance_bound",
+    "signal": "statistical.training_signal",
+    "floor": "statistical.adversarial_floor",
+}
+"""The check that each check of attempts stands for."""
+
+WARNS = ("statistical.headroom", "statistical.training_signal")
+"""Those whose failure is a warning or advice, by policy v2."""
+
+GAMEABILITY = "statistical.gameability_gap"
+"""What none stands for: wrong answers are judged by success, and their rewards are not kept."""
 
 DETERMINISM = "runtime.episode_determinism"
 """What every semantic check depends on."""
@@ -72,11 +88,17 @@ SHOWN = 3
 """Tasks with a flaw that a check names."""
 
 
-def openenv_report(folder: Path, found: Sequence[CertifiedTask], seconds: float) -> JsonObject:
+def openenv_report(
+    folder: Path,
+    found: Sequence[CertifiedTask],
+    seconds: float,
+    attempts: Sequence[JsonObject] = (),
+) -> JsonObject:
     """Return the report on a folder whose tasks were certified, as plain JSON.
 
-    `seconds` is how long the certificate took. Its checks share their attempts, so each has this
-    duration. Raises what `manifest_of` raises.
+    `attempts` are rows of checks of attempts, as `check_rows` makes them: they make it a report of
+    the lane `hub`. `seconds` is how long the certificate took. Its checks share their attempts, so
+    each has this duration. Raises what `manifest_of` raises.
     """
     manifest = manifest_of(folder)
     results = [_result(name, flaws, found, seconds) for name, flaws in MEASURED.items()]
@@ -94,7 +116,11 @@ def openenv_report(folder: Path, found: Sequence[CertifiedTask], seconds: float)
             if one["check_id"].startswith("semantic."):
                 one |= _skipped(one["check_id"], f"unmet dependency: {DETERMINISM}", seconds)
     results += [_skipped(name, "genenv certify does not make this check") for name in SKIPPED]
-    statuses = {one["status"] for one in results}
+    if attempts:
+        results += [_of_attempts(row, seconds) for row in attempts if row["check"] in ATTEMPTED]
+        results.append(_skipped(GAMEABILITY, "the rewards of wrong answers are not kept"))
+    failed = {one["check_id"] for one in results if one["status"] == "fail"}
+    warned = any(one["status"] == "skip" for one in results) or failed
     return {
         "report_schema_version": "2",
         "target": str(folder),
@@ -102,11 +128,30 @@ def openenv_report(folder: Path, found: Sequence[CertifiedTask], seconds: float)
         "signature": PACKAGE_FILE,
         "manifest": manifest,
         "policy_version": POLICY,
-        "lane": "local",
-        "levels_run": [RUNTIME, SEMANTIC],
+        "lane": "hub" if attempts else "local",
+        "levels_run": [RUNTIME, SEMANTIC, *([STATISTICAL] if attempts else [])],
         "results": results,
         # Policy v2 fails all checks of `MEASURED`, and warns of each that is skipped.
-        "verdict": "fail" if "fail" in statuses else "warn" if "skip" in statuses else "pass",
+        "verdict": "fail" if failed.difference(WARNS) else "warn" if warned else "pass",
+    }
+
+
+def _of_attempts(row: JsonObject, seconds: float) -> JsonObject:
+    """Return the result of a check of attempts; skipped where its interval decides nothing."""
+    name = ATTEMPTED[row["check"]]
+    if row["verdict"] == "cannot say":
+        return _skipped(name, "the attempts cannot say: too few tasks", seconds)
+    wanted = f"{'at least' if row['at_least'] else 'at most'} {row['limit']:g}"
+    return {
+        "check_id": name,
+        "status": row["verdict"],
+        "measured": {key: row[key] for key in ("estimate", "low", "high", "n", "limit")},
+        "evidence": [
+            f"{row['check']}: {row['estimate']:.3f}, 95 % interval {row['low']:.3f} to "
+            f"{row['high']:.3f}, of {row['n']} {row['unit']}; wanted {wanted}"
+        ],
+        "remediation": None,
+        "duration_s": seconds,
     }
 
 

@@ -27,7 +27,7 @@ from genenv_core.play.certificate import ATTEMPTS, CANARIES, REPEATS, Check, cer
 from genenv_core.play.checking.calling import called, drawn
 from genenv_core.play.checking.comparing import alike, beside_checks, clock_of, later_checks
 from genenv_core.play.checking.domain import of_attributes
-from genenv_core.play.checking.probing import TaskProbe, probe, set_checks
+from genenv_core.play.checking.probing import NOTHING, TaskProbe, answered, probe, set_checks
 from genenv_core.play.checking.set_flaws import (
     AnyFlaw,
     SetCheck,
@@ -188,6 +188,13 @@ def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[i
         beside = partial(beside_checks, draft, domain, earlier[place])
         checks = [*(_called(draft, later) if one.steady else []), *_called(draft, beside)]
         yield place, replace(one, checks=(*one.checks, *checks))
+
+
+def with_floor(domain: Domain, one: CertifiedTask) -> CertifiedTask:
+    """Return a task that was read back from its rows, with what an empty answer comes to now."""
+    draft = one.task.draft
+    floor = _called(draft, lambda: answered(draft, domain, ""))
+    return replace(one, first=TaskProbe({NOTHING: floor}))
 
 
 def _called(draft: TaskDraft, work: Callable[[], Found]) -> Found:

@@ -56,7 +56,10 @@ AT_LEAST = 109
 EXAMPLE = f"{Path(__file__).parents[3]}/docs/examples/reinforce.py:Reinforce"
 """An algorithm of one's own, which adds its section to what its stage reads."""
 
-READ = ("temperature", "items", "categories", "draw", "precision", "attempt_seconds")
+READ = (
+    *("temperature", "items", "categories", "draw", "precision", "attempt_seconds"),
+    *("certify_base", "certify_heldout"),
+)
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
 
 TEACHERS: dict[str, BaseModel] = {
@@ -130,6 +133,8 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
         "benchmark.categories": [("lv1 calls",)],
         "benchmark.draw": [8],
         "benchmark.precision": [0.1],
+        "benchmark.certify_base": [8],
+        "benchmark.certify_heldout": [8],
         "refill.max_tasks": [64],
         "execution.keep_checkpoints": [2],
         "benchmark.attempt_seconds": [8.0],

@@ -45,7 +45,7 @@ PAGE = "genenv_core/evidence/certified.py"
 TEMPLATE = "genenv_core/evidence/certified.html.j2"
 SHOWING = "genenv_core/play/checking/showing.py"
 WRITTEN = "genenv_core/evidence/written.py"
-OUTPUTS = "flows/cli/data/certify_outputs.py"
+OUTPUTS = "flows/cli/data/certifying/certify_outputs.py"
 HOSTILE = "<script>document.title=1</script><img src=x onerror=alert(1)>\u202e</details>"
 _TAGS = """html head meta title style body header div h1 h2 h3 p nav a main dl dt dd table tr th td
 b span section details summary code ul li svg rect circle br"""

@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
-from flows.cli.data import certify_run
+from flows.cli.data.certifying import certify_run
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.evidence.worth import AttemptedTask, GroupCounts, Worth, worth_of
 from genenv_core.evidence.written import WrittenTasks, read_written
@@ -30,7 +30,7 @@ from tests.unit.builders_tables import world
 from tests.unit.exchange.test_export import stored
 
 WRITTEN = "genenv_core/evidence/written.py"
-COMMAND = "flows/cli/data/certify_run.py"
+COMMAND = "flows/cli/data/certifying/certify_run.py"
 Tables = dict[str, pl.DataFrame]
 
 

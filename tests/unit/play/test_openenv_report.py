@@ -18,6 +18,8 @@ from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
 from genenv_core.errors import ConfigError, DataError
+from genenv_core.evidence.attempted import check_rows
+from genenv_core.evidence.worth import AttemptedTask, GroupCounts, worth_of
 from genenv_core.play.certificate import Check
 from genenv_core.play.checking.openenv_report import (
     MEASURED,
@@ -181,3 +183,36 @@ def test_no_other_set_of_tasks_gets_a_report(words: list[str]) -> None:
     done = command(*words, "--report", "r.json")
     assert isinstance(done.exception, ConfigError)
     assert "genenv export RUN --format openenv, and certify its folder" in str(done.exception)
+
+
+@mutation("a hub check that warns fails a report", REPORT, "failed.difference(WARNS)", "failed")
+@mutation(
+    "what attempts cannot say passes", REPORT, 'if row["verdict"] == "cannot say":', "if False:"
+)
+def test_attempts_make_a_report_of_operators(tmp_path: Path) -> None:
+    """Flat: every attempt at 200 tasks succeeds, which warns; at 3 tasks nobody can say."""
+    folder, sound = package(tmp_path), [task(1), task(2)]
+
+    def reported(successes: int, tasks: int) -> dict[str, Any]:
+        every = [AttemptedTask(8, successes, True, 0.0)] * tasks
+        checks = worth_of(every, GroupCounts(tasks, tasks, 0.5), (0, tasks))
+        return openenv_report(folder, sound, 2.5, check_rows([], checks))
+
+    local = openenv_report(folder, sound, 2.5)
+    assert local["lane"] == "local" and local["levels_run"] == [2, 3]
+    good, few, solved = reported(4, 200), reported(4, 3), reported(8, 200)
+    assert good["lane"] == "hub" and good["levels_run"] == [2, 3, 4]
+
+    def statuses(report: Any) -> dict[str, str]:
+        level = "statistical."
+        every = {one["check_id"]: one["status"] for one in report["results"]}
+        return {name.removeprefix(level): s for name, s in every.items() if name.startswith(level)}
+
+    assert statuses(few) == {**dict.fromkeys(statuses(good), "skip"), "headroom": "pass"}
+    assert statuses(good)["headroom"] == statuses(good)["training_signal"] == "pass"
+    assert statuses(solved)["headroom"] == "fail"
+    assert solved["verdict"] == "fail"  # it separates nothing
+    rows = [row for row in check_rows([], worth_of(
+        [AttemptedTask(8, 8, True, 0.0)] * 200, GroupCounts(200, 200, 0.5), (0, 200)
+    )) if row["check"] == "headroom"]  # fmt: skip
+    assert openenv_report(folder, sound, 2.5, rows)["verdict"] == "warn"

@@ -43,8 +43,8 @@ from tests.unit.test_layers import loaded
 SHARES = "genenv_core/algorithm/success/shares.py"
 SETS = "genenv_core/play/checking/sets.py"
 COMMAND = "flows/cli/data/certify.py"
-PLAYED = "flows/cli/data/certify_tasks.py"
-TABLE = "flows/cli/data/flaw_table.py"
+PLAYED = "flows/cli/data/certifying/certify_tasks.py"
+TABLE = "flows/cli/data/certifying/flaw_table.py"
 PLACE = "tests.unit.play.planted:Planted"
 SEVERAL = {Flaw.LEAKS_ANSWER: [0, 5], Flaw.ACCEPTS_CANARY: [3], Flaw.AMBIGUOUS: [2, HELDOUT + 1]}
 LOOKED_FOR: list[AnyFlaw] = [flaw for flaw in FLAWS if flaw is not SetFlaw.IGNORES_SEED]
@@ -215,7 +215,9 @@ def test_a_sound_domain_ends_the_command_with_status_0(tmp_path: Path) -> None:
         done = command("-o", str(tmp_path / name))
         assert done.exit_code == 0, done.output
         assert "certifies 9 tasks of domain sevens, version 1 (6 base, 3 held-out)" in done.output
-        assert "each takes at most 20 attempts and 37 verdicts, and 4 verdicts" in done.output
+        assert (
+            "at most 180 attempts and 333 verdicts (20 and 37 for each task), and 4 " in done.output
+        )
         assert "no flaw in 9 tasks" in done.output and "not checked" not in done.output
     assert pl.read_csv(tmp_path / "rows.csv").height == 9 * len(LOOKED_FOR)
     assert len(json.loads((tmp_path / "rows.json").read_text())) == 9 * len(LOOKED_FOR)
@@ -253,7 +255,7 @@ def test_an_end_between_the_tasks_says_how_many_were_compared(
         yield from islice(compared(domain, found), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flows.cli.data.certify_tasks.compared", some)
+    monkeypatch.setattr("flows.cli.data.certifying.certify_tasks.compared", some)
     done = command()
     assert done.exit_code == 130 and "ended early: 2 of 9 tasks compared" in done.output
     rows = {line.split("  ")[0]: line.split() for line in done.output.splitlines() if line}

@@ -30,7 +30,7 @@ from genenv_core.types import Flaw
 from tests.mutations import mutation
 
 TASKSET = "genenv_core/play/checking/elsewhere/taskset.py"
-PLAYED = "flows/cli/data/certify_tasks.py"
+PLAYED = "flows/cli/data/certifying/certify_tasks.py"
 
 
 class Asked:

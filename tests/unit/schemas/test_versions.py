@@ -106,6 +106,13 @@ RECORDED: dict[str, dict[int, str]] = {
         "benchmark VARCHAR, metric VARCHAR, headline BOOLEAN, items BIGINT, not_run BIGINT, "
         "value DOUBLE?, low DOUBLE?, high DOUBLE?, missing VARCHAR"
     )},
+    "certified_sets": {1: (
+        "name VARCHAR, estimate DOUBLE?, low DOUBLE?, high DOUBLE?, n BIGINT, unit VARCHAR, "
+        "wanted DOUBLE, at_least BOOLEAN, verdict VARCHAR, detail VARCHAR"
+    )},
+    "set_flaws": {1: (
+        "task_id VARCHAR, set_name VARCHAR, flaw VARCHAR, passed BOOLEAN, detail VARCHAR"
+    )},
     "checkpoints": {1: (
         "policy VARCHAR, epoch BIGINT, digest VARCHAR, parent_digest VARCHAR?, "
         "published BOOLEAN, gate VARCHAR, gate_detail VARCHAR, steps BIGINT, "

@@ -7,12 +7,12 @@ else. Only JSON goes between the two.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from genenv_core.domains.protocol import Domain, Episode, SolutionTurn
 from genenv_core.domains.steps import EnvironmentLost
@@ -25,6 +25,8 @@ from genenv_core.play.checking.elsewhere.process import (
     asked_process,
 )
 from genenv_core.types import Cause, JsonObject, Message, Observation, TaskDraft, Verdict
+
+Made = TypeVar("Made")
 
 
 class FolderDomain:
@@ -123,12 +125,13 @@ def folder_domain(folder: Path, package: str) -> Generator[Domain]:
     Raises DataError where the folder's code does not begin.
     """
     with folder_process(folder, package) as ask:
-        yield cast(Domain, _begun(ask))
+        yield cast(Domain, begun(ask, FolderDomain))
 
 
-def _begun(ask: AskedProcess) -> FolderDomain:
+def begun(ask: AskedProcess, make: Callable[[AskedProcess], Made]) -> Made:
+    """Return what is made of a folder's process; raises DataError where its code does not begin."""
     try:
-        return FolderDomain(ask)
+        return make(ask)
     except (EnvironmentLost, ForeignFault, DomainError) as error:
         raise DataError(
             f"the folder's code does not run here: {one_line(error, SAID)}: install what its "

@@ -41,11 +41,14 @@ class ForeignFault(Exception):
 
 
 class AskedProcess:
-    """Asks the process, one question after the other; `who` names the code in errors."""
+    """Asks the process, one question after the other; `who` names the code in errors.
+
+    Threads may ask: one waits for the other's answer.
+    """
 
     def __init__(self, child: subprocess.Popen[str], errors: IO[bytes], who: str) -> None:
         self._child, self._errors, self._who = child, errors, who
-        self._over = False
+        self._over, self._asking = False, threading.Lock()
 
     def end(self) -> None:
         """End the process because its time is over."""
@@ -61,10 +64,12 @@ class AskedProcess:
         """
         if self._child.stdin is None or self._child.stdout is None:
             raise ProcessEnded(self._who, "it has no pipes")
+        question = json.dumps({"do": do, **given}) + "\n"
         try:
-            self._child.stdin.write(json.dumps({"do": do, **given}) + "\n")
-            self._child.stdin.flush()
-            line = self._child.stdout.readline()
+            with self._asking:
+                self._child.stdin.write(question)
+                self._child.stdin.flush()
+                line = self._child.stdout.readline()
         except OSError:
             line = ""
         if not line:

@@ -51,7 +51,7 @@ class TasksetDomain:
 
     def __init__(self, ask: AskedProcess, name: str, size: int, version: str) -> None:
         """Ask this process."""
-        self._ask, self.name, self.size, self.version = ask, name, size, version
+        self.ask, self.name, self.size, self.version = ask, name, size, version
 
     def tasks(self) -> list[SetTask]:
         """Return the tasks, each with the spelling of its answer that succeeds.
@@ -71,7 +71,7 @@ class TasksetDomain:
 
     def _task(self, index: int) -> tuple[TaskDraft, bool]:
         """Return a task, and whether its answer succeeds in some spelling."""
-        about = self._ask("task", index=index)
+        about = self.ask("task", index=index)
         answer, messages = about["answer"], about["messages"]
         spec = {"index": index, "messages": messages, "answer": answer}
         prompt = "\n\n".join(one["content"] for one in messages)
@@ -87,7 +87,7 @@ class TasksetDomain:
             return False
 
     def _reward(self, index: int, text: str) -> float:
-        return float(self._ask("reward", index=index, text=text))
+        return float(self.ask("reward", index=index, text=text))
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
         """Return the messages that open an attempt."""

@@ -17,6 +17,8 @@ from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from genenv_core.evidence.certified import CertifiedPage
+    from genenv_core.evidence.worth import WorthCheck
+    from genenv_core.play.checking.sets import FlawCount
     from genenv_core.types import JsonObject
 
 
@@ -66,6 +68,15 @@ class CertifyOutputs:
 
         frame = pl.DataFrame(rows, schema)
         write(Answer(frame, truncated=False), self.wanted.value, self.rows)
+
+    def write_checks(self, flaws: Sequence[FlawCount], checks: Sequence[WorthCheck]) -> None:
+        """Write a row for each flaw and each check of attempts, where a file was named."""
+        from genenv_core.evidence.attempted import check_rows
+        from schemas.registry import schema
+
+        words = {"name": "check", "wanted": "limit"}  # which SQL has taken, and a file has not
+        columns = {words.get(name, name): kind for name, kind in schema("certified_sets").items()}
+        self.write_rows(check_rows(flaws, checks), columns)
 
     def write_page(self, made: Callable[[], CertifiedPage]) -> None:
         """Write the page, where one was asked for; it is made only then."""

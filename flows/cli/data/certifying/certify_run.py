@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from flows.cli.data.certify_outputs import CertifyOutputs, command_of
-from flows.cli.data.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
+from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
 from flows.cli.options import epochs_of, existing
 from genenv_core.errors import ConfigError
 from genenv_core.types import Flaw
@@ -46,7 +46,7 @@ def certify_run(run: str, epochs: str | None, root: str | None, outputs: Certify
             "`genenv sql 'FROM rejections'` says what became of its texts"
         )
     _show(run, found)
-    _write(found, outputs)
+    outputs.write_checks(found.flaws, found.checks)
     command = command_of("--run", run, *(() if epochs is None else ("--epochs", epochs)))
     outputs.write_page(lambda: _page(run, found, examples, command))
     check_sound(run, found.flawed, found.written)
@@ -54,10 +54,15 @@ def certify_run(run: str, epochs: str | None, root: str | None, outputs: Certify
 
 
 def _ended(found: WrittenTasks) -> str:
-    counts = Counter(check.worth.value for check in found.checks)
-    checks = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word])
     flaws = f"no flaw in {tasks_of(found.written)}" if found.flaws else "no certificates"
-    return f"{flaws}; of {len(found.checks)} checks of attempts: {checks}"
+    return f"{flaws}; {counted_checks(found.checks)}"
+
+
+def counted_checks(checks: Sequence[WorthCheck]) -> str:
+    """Return how many checks of attempts pass, fail, and cannot say."""
+    counts = Counter(check.worth.value for check in checks)
+    said = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word])
+    return f"of {len(checks)} checks of attempts: {said}"
 
 
 def _epochs_in_words(epochs: tuple[int, int]) -> str:
@@ -81,9 +86,9 @@ def _show(run: str, found: WrittenTasks) -> None:
     else:
         typer.echo("\nflaws: the run has no certificates")
     typer.echo("")
-    out.print(_check_table(found.checks))
+    out.print(check_table(found.checks))
     typer.echo("")
-    for line in _after(found.checks):
+    for line in said_of(found.checks):
         typer.echo(line)
 
 
@@ -133,7 +138,8 @@ def _unchecked(found: WrittenTasks) -> list[str]:
     return [flaw.value for flaw in Flaw if flaw not in checked]
 
 
-def _check_table(checks: Sequence[WorthCheck]) -> Table:
+def check_table(checks: Sequence[WorthCheck]) -> Table:
+    """Return a row for each check of attempts."""
     from rich.text import Text
 
     from flows.cli.tables import plain_table
@@ -159,11 +165,19 @@ def _check_table(checks: Sequence[WorthCheck]) -> Table:
     return table
 
 
-def _after(checks: Sequence[WorthCheck]) -> list[str]:
-    """Return what to do about the checks that fail, and why others say nothing."""
+def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = None) -> list[str]:
+    """Return what to do about the checks that fail, and why others say nothing.
+
+    `remedies` by name of a check stand for those of its rule.
+    """
     from genenv_core.evidence.worth import Worth
 
-    lines = [f"{check.name}: {check.rule.remedy}" for check in checks if check.worth is Worth.FAIL]
+    given = remedies or {}
+    lines = [
+        f"{check.name}: {given.get(check.name, check.rule.remedy)}"
+        for check in checks
+        if check.worth is Worth.FAIL
+    ]
     unsure = [check.name for check in checks if check.worth is Worth.UNSURE]
     if unsure:
         lines.append(
@@ -199,33 +213,3 @@ def _page(
         run, f"{subject}.", found.written, facts, found.flaws, examples, sentences, reasons,
         found.checks,
     )  # fmt: skip
-
-
-def _write(found: WrittenTasks, outputs: CertifyOutputs) -> None:
-    import polars as pl
-
-    flaws: list[dict[str, Any]] = [
-        {
-            "check": count.flaw.value if count.flaw else "any_flaw",
-            "estimate": count.having / count.checked, "low": count.low, "high": count.high,
-            "n": count.checked, "unit": "tasks", "limit": 0.0, "at_least": False,
-            "verdict": "fail" if count.having else "pass", "detail": count.detail,
-        }
-        for count in found.flaws
-    ]  # fmt: skip
-    statistics: list[dict[str, Any]] = [
-        {
-            "check": check.name,
-            "estimate": check.estimate, "low": check.low, "high": check.high,
-            "n": check.n, "unit": check.rule.unit,
-            "limit": check.rule.limit, "at_least": check.rule.at_least,
-            "verdict": check.worth.value, "detail": check.fact,
-        }
-        for check in found.checks
-    ]  # fmt: skip
-    schema: dict[str, Any] = {
-        "check": pl.String, "estimate": pl.Float64, "low": pl.Float64, "high": pl.Float64,
-        "n": pl.Int64, "unit": pl.String, "limit": pl.Float64, "at_least": pl.Boolean,
-        "verdict": pl.String, "detail": pl.String,
-    }  # fmt: skip
-    outputs.write_rows(flaws + statistics, schema)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import polars as pl
 import typer
 
-from flows.cli.data.certify_outputs import CertifyOutputs, command_of
-from flows.cli.data.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
+from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking.sets import (
     CertifiedTask,
@@ -31,6 +31,7 @@ from genenv_core.storage.canonical import digest, file_sha256
 if TYPE_CHECKING:
     from genenv_core.domains.protocol import Domain
     from genenv_core.evidence.certified import CertifiedPage
+    from genenv_core.evidence.worth import WorthCheck
 
 One = TypeVar("One")
 
@@ -70,7 +71,7 @@ def certify_domain(
         "command": f"{command} --tasks {base} --heldout {heldout}",
     }
     about = f"{tasks_of(len(drawn))} that the domain {domain.name} draws, played without a model."
-    _certify(_Given(name, about, facts), domain, drawn, outputs)
+    _certify(GivenSet(name, about, facts), domain, drawn, outputs)
 
 
 def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
@@ -119,7 +120,7 @@ def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
             seconds = time.monotonic() - started
             outputs.write_report(lambda: openenv_report(folder, found, seconds))
 
-        about_folder = _Given(str(folder), about, facts, notes)
+        about_folder = GivenSet(str(folder), about, facts, notes)
         _certify(about_folder, domain, given.tasks, outputs, report)
 
 
@@ -155,10 +156,10 @@ def _certify_taskset(folder: Path, module: str, outputs: CertifyOutputs) -> None
         if taskset.size > MOST:
             notes.append(f"Of {taskset.size} tasks, {MOST} at equal distances are certified.")
         about = f"{tasks_of(len(tasks))} of a taskset of verifiers, judged by its own rewards."
-        _certify(_Given(str(folder), about, facts, notes), as_domain(taskset), tasks, outputs)
+        _certify(GivenSet(str(folder), about, facts, notes), as_domain(taskset), tasks, outputs)
 
 
-class _Given(NamedTuple):
+class GivenSet(NamedTuple):
     """What a page says ahead of the flaws."""
 
     name: str
@@ -168,14 +169,14 @@ class _Given(NamedTuple):
 
 
 def _certify(
-    given: _Given,
+    given: GivenSet,
     domain: Domain,
     tasks: Sequence[SetTask],
     outputs: CertifyOutputs,
     then: Callable[[Sequence[CertifiedTask]], None] = lambda found: None,
 ) -> None:
     """Certify, show and write; `then` gets all tasks where nothing ended it early."""
-    typer.echo(_cost(domain))
+    typer.echo(flaw_cost(domain, len(tasks)))
     found: list[CertifiedTask] = []
     name, whole = given.name, False
     try:
@@ -188,10 +189,10 @@ def _certify(
     except StopChecking as stop:
         raise GenenvError(f"{name}: {stop.fault}") from stop
     finally:  # what was found before an error counts
-        _show(domain, found, len(tasks))
+        show_flaws(domain, found, len(tasks))
         outputs.write_rows(rows_of(found), ROWS)
         if found:
-            outputs.write_page(lambda: _page(given, domain, tasks, found, plays=whole))
+            outputs.write_page(lambda: page_of(given, domain, tasks, found, plays=whole))
     check_sound(name, sum(not one.sound for one in found), len(found))
     typer.echo(f"no flaw in {tasks_of(len(found))}")
 
@@ -205,17 +206,18 @@ def _followed(tasks: Iterable[One], what: str, count: int) -> Iterator[One]:
     yield from track(tasks, what, count, console=bar, transient=True, disable=not bar.is_terminal)
 
 
-def _cost(domain: Domain) -> str:
-    """Return what a task costs."""
+def flaw_cost(domain: Domain, tasks: int) -> str:
+    """Return what the flaws of so many tasks cost at most, in all and each."""
     cost = cost_of(domain)
     more = "one attempt and one verdict" if cost.played else f"{cost.trivial} verdicts"
     return (
-        f"each takes at most {cost.attempts} attempts and {cost.verdicts} verdicts, and {more} for "
-        "each trivial answer"
+        f"flaws take at most {tasks * cost.attempts:,} attempts and {tasks * cost.verdicts:,} "
+        f"verdicts ({cost.attempts} and {cost.verdicts} for each task), and {more} more for each "
+        "trivial answer of a task"
     )
 
 
-def _show(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
+def show_flaws(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
     """Print the table of flaws, which could not be checked, and what to do about those found."""
     from flows.cli.tables import console
 
@@ -236,15 +238,20 @@ def _show(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
     say_remedies(counts)
 
 
-def _page(
-    given: _Given,
+def page_of(
+    given: GivenSet,
     domain: Domain,
     tasks: Sequence[SetTask],
     found: Sequence[CertifiedTask],
     *,
     plays: bool,
+    checks: Sequence[WorthCheck] = (),
+    remedies: Mapping[str, str] | None = None,
 ) -> CertifiedPage:
-    """Return the page; `plays` says whether the domain may be asked again for examples."""
+    """Return the page; `plays` says whether the domain may be asked again for examples.
+
+    `checks` are those of a model's attempts, with remedies by name that stand for their own.
+    """
     from genenv_core.evidence.certified import CertifiedPage
     from genenv_core.play.checking.showing import flaw_examples
 
@@ -258,4 +265,6 @@ def _page(
         flaw_examples(domain, found, plays=plays),
         given.notes,
         {why: [flaw.value for flaw in flaws] for why, flaws in reasons.items()},
+        checks,
+        remedies or {},
     )
