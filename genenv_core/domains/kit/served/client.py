@@ -69,7 +69,7 @@ class ServerAnswer:
         """Return the reward, and other numbers of the answer by name: those of `names`.
 
         They stand in the metadata or else in the observation; None names all of the metadata. A
-        truth is 1 or 0. Values that are no finite numbers stay out: only the reward itself has to be one.
+        truth is 1 or 0. Values that are no finite numbers stay out: only the reward has to be one.
         """
         fields = self.metadata if names is None else {**self.observation, **self.metadata}
         wanted = sorted((fields.keys() if names is None else fields.keys() & set(names)) - {REWARD})
