@@ -1,6 +1,6 @@
 """The official games, played by a model's turns (the suite `alfworld`).
 
-Invariants: the walkthrough of every game wins turn by turn, with the verdict that it gets as a
+Invariants: the walkthrough of a game wins turn by turn, with the verdict that it gets as a
 prediction, and no other turn does; games go on side by side, also with fewer seats than games;
 games that are put in the place of the train split make tasks that are certified sound.
 """
@@ -23,7 +23,6 @@ from genenv_core.benchmarks.alfworld.pool import Pool
 from genenv_core.benchmarks.alfworld.training.domain import AlfworldDomain
 from genenv_core.domains.tool_calls import said, written
 from genenv_core.types import Message, Rejected, Rejection, TaskDraft
-from tests.examples import many, spread
 from tests.unit.benchmarks.data import official
 from tests.unit.domains.checking import flaws
 
@@ -54,9 +53,9 @@ def walk_of(domain: AlfworldDomain, draft: TaskDraft) -> list[str]:
     return walkthrough_of(domain._games.games[draft.spec["item"]].path)
 
 
-def test_every_walkthrough_wins_turn_by_turn(domain: AlfworldDomain) -> None:
+def test_walkthroughs_win_turn_by_turn(domain: AlfworldDomain) -> None:
     assert len(domain.items()) == 24
-    drafts = spread(domain.items(), 8)
+    drafts = domain.items()[::3]  # `test_games` plays them all
     transcripts: list[list[Message]] = [domain.agent_messages(draft) for draft in drafts]
     episodes = [domain.episode(draft, 0) for draft in drafts]
     left, ended, begun = [walk_of(domain, draft) for draft in drafts], set[int](), time.monotonic()
@@ -105,7 +104,7 @@ def train_data(folder: Path, games: str, items: str) -> Path:
 def test_games_to_train_on_make_sound_tasks(tmp_path: Path) -> None:
     data = train_data(tmp_path, "valid_unseen", "valid_seen")
     domain = AlfworldDomain.from_options({"data": str(data)})
-    for draft in domain.base_tasks(0, many(30, usual=10)):
+    for draft in domain.base_tasks(0, 10):
         assert domain.parse(draft.program) == [draft]
         assert flaws(draft, domain) == []
         assert "_bar_" not in draft.ground_truth

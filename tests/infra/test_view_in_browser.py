@@ -47,7 +47,7 @@ from tests.unit.view.axe import COLOURED, axe_core, violations  # noqa: E402
 from tests.unit.view.builders_comparing import play, tasks  # noqa: E402
 from tests.unit.view.hostile_root import RUN_NAMES, hostile_root  # noqa: E402
 from tests.unit.view.reading_pages import Pages, held_against_sql  # noqa: E402
-from tests.waiting import until  # noqa: E402
+from tests.waiting import BOUND_S, until  # noqa: E402
 
 pytestmark = [
     pytest.mark.slow,
@@ -130,6 +130,9 @@ COLOURS = ((0, 114, 178), (213, 94, 0))
 SAID = 2000
 """Letters of a page that a failure quotes."""
 
+PATIENCE_MS = 1000 * BOUND_S
+"""Longest wait for anything of a page: other suites play beside this one."""
+
 OF_A_KIND = 12
 """Tasks, and traces, whose pages are walked; there are thousands in a root of `make run`."""
 
@@ -187,15 +190,22 @@ def browser() -> Iterator[Browser]:
     """Return a browser, without its own sandbox: as root, which CI is, that does not start."""
     with sync_playwright() as driver:
         made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        expect.set_options(timeout=PATIENCE_MS)
         yield made
         made.close()
+
+
+def patient(page: Page) -> Page:
+    """Give a page the time that a busy machine takes; returns it."""
+    page.set_default_timeout(PATIENCE_MS)
+    return page
 
 
 @contextmanager
 def opened(browser: Browser, address: str) -> Iterator[Page]:
     """Yield a page that may log no error, show no dialog and ask no other host."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    page = context.new_page()
+    page = patient(context.new_page())
     wrong: list[str] = []
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -387,7 +397,7 @@ def test_a_person_gets_from_the_runs_to_two_attempts_beside_each_other(
     page: Page, address: str, run: str
 ):
     page.goto(address)
-    expect(page.locator("[data-tokens]").first).to_have_text(TOKENS, timeout=60_000)
+    expect(page.locator("[data-tokens]").first).to_have_text(TOKENS)
     shot(page, "runs")
     follow(page, page.get_by_role("link", name=run, exact=True))
     expect(page.locator(".numbers div", has_text="tokens").last).to_contain_text(TOKENS)
@@ -595,7 +605,7 @@ def broken(page: Page, axe: str) -> list[str]:
 def test_every_kind_of_page_keeps_wcag(
     browser: Browser, axe: str, address: str, root: Path, run: str
 ):
-    page = browser.new_page()  # that may log an error: two of these pages are errors
+    page = patient(browser.new_page())  # that may log an error: two of these pages are errors
     with pools.connect(root) as con:
         own = f"WHERE run_id = '{run}'"
         failed = f"SELECT task_id, trace_id FROM scores {own} AND NOT success LIMIT 1"
@@ -669,6 +679,18 @@ def darkness(page: Page, region: Locator, right: int) -> int:
     return 255 - min(Image.open(io.BytesIO(data)).convert("L").tobytes())
 
 
+def at_its_end(page: Page, region: Locator) -> tuple[float, float]:
+    """Scroll a region to its end, where the shadow changes sides with a later frame.
+
+    Returns where its first cell stands, and how far it is scrolled.
+    """
+    region.evaluate("(one) => one.scrollTo(one.scrollWidth, 0)")
+    until(lambda: region.evaluate(AT_THE_SIDE)[1])
+    until(lambda: darkness(page, region, 3) < 8)
+    place, _, scrolled = region.evaluate(AT_THE_SIDE)
+    return place, scrolled
+
+
 def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_on(
     page: Page, address: str, run: str
 ):
@@ -685,12 +707,9 @@ def test_on_a_phone_the_first_column_stays_and_a_shadow_says_that_a_table_goes_o
         place, shadow, _ = region.evaluate(AT_THE_SIDE)
         assert not shadow, panel
         first = place if panel == "runs" else 0  # a box to choose the run goes before it
-        region.evaluate("(one) => one.scrollTo(one.scrollWidth, 0)")
-        page.wait_for_timeout(100)
-        place, shadow, scrolled = region.evaluate(AT_THE_SIDE)
-        assert scrolled > 20 and shadow, panel
+        place, scrolled = at_its_end(page, region)
+        assert scrolled > 20, panel
         assert 0 <= place <= first and place < 1, panel
-        assert darkness(page, region, 3) < 8, panel
 
 
 def test_on_a_phone_rows_are_a_line_high_and_results_come_first(page: Page, address: str, run: str):
@@ -712,7 +731,7 @@ def test_on_a_phone_rows_are_a_line_high_and_results_come_first(page: Page, addr
 def test_what_is_cut_is_copied_whole_by_the_keyboard(
     clipboard: bool, browser: Browser, address: str, run: str
 ):
-    page = browser.new_page()
+    page = patient(browser.new_page())
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     if not clipboard:  # as for a page of another host, over plain HTTP
         page.add_init_script("delete Navigator.prototype.clipboard")
@@ -791,11 +810,11 @@ def test_the_list_of_runs_says_how_much_is_wrong_with_those_in_sight(
         page.on("request", lambda one: asked.append(one.url) if "/findings" in one.url else None)
         page.goto(address)
         cell = page.locator("[data-findings] a").first
-        expect(cell).to_have_text(re.compile(r"^\d+ (warnings?|failures?)"), timeout=60_000)
+        expect(cell).to_have_text(re.compile(r"^\d+ (warnings?|failures?)"))
         assert (cell.get_attribute("title") or "").startswith("epoch 1: ")
         in_sight = page.evaluate(CELLS_IN_SIGHT)
         filled = page.locator("[data-findings]:not(:empty)")
-        expect(filled).to_have_count(in_sight, timeout=60_000)
+        expect(filled).to_have_count(in_sight)
         assert len(set(asked)) == in_sight < 30
         shot(page, "runs-findings")
         page.locator("[data-findings]").last.scroll_into_view_if_needed()
@@ -823,7 +842,7 @@ def test_a_page_renews_itself_while_a_run_is_at_work(browser: Browser, tmp_path:
         expect(page.get_by_text("at work")).to_be_visible()
         page.get_by_text("All settings").click()
         commit_epoch(store, log, 3)
-        expect(page.locator("#main")).to_have_attribute("data-epochs", "3", timeout=60_000)
+        expect(page.locator("#main")).to_have_attribute("data-epochs", "3")
         expect(page.locator("main pre", has_text="domain:")).to_be_visible()  # it stays open
         log.end(attempt.model_copy(update={"state": "computed", "seconds": 1.0}))
         expect(page.get_by_text("Nothing is at work")).to_be_visible(timeout=60_000)

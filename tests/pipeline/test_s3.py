@@ -32,7 +32,7 @@ from tests.unit.storage.s3.s3_double import BUCKET, FAULTS, Faults, moto, proxy,
 pytestmark = pytest.mark.slow
 
 WHEN = ("before", "after")
-TRACKED = ("tracking.enabled=true", "execution.checkpoint_seconds=0")
+TRACKED = ("epochs=1", "tracking.enabled=true", "execution.checkpoint_seconds=0")
 KILLS = [
     Plan(kind="adopting a checkpoint's file", number=2, whom="tree"),
     Plan(kind="writing the manifest", number=1, after=True, whom="tree"),
@@ -109,8 +109,8 @@ def test_a_run_that_is_killed_again_and_again_is_the_run(
 ) -> None:
     root, output = f"s3://{BUCKET}/kills", tmp_path / "log"
     for plan in KILLS:
-        ended = zygote.run(root, plan, output, 0)
+        ended = zygote.run(root, plan, output, 0, "--epochs", "1")
         assert ended.status == -signal.SIGKILL, (plan, last_line(output))
-    ended = zygote.run(root, Plan(), output, 0)
+    ended = zygote.run(root, Plan(), output, 0, "--epochs", "1")
     assert ended.status == 0, last_line(output)
     assert differences(reference, root, RUN) == []

@@ -85,7 +85,7 @@ def _play(names: list[str]) -> int:
         rows += [(*row, "") for row in by_suite(together, every[-1])]
         rows.append(_row(f"these, {WORKERS} at a time", every[-1]))
         _note_passed(commit, together, every[-1])
-    beside = [suite for suite in suites if suite.served and not suite.alone]
+    beside = [suite for suite in suites if suite.served]
     if beside:
         print(f"== {BESIDE} at a time: {', '.join(suite.name for suite in beside)}", flush=True)
         began, served = time.perf_counter(), list(play_beside(beside, BESIDE))
@@ -98,13 +98,6 @@ def _play(names: list[str]) -> int:
             play_again(played)
             every.append(played)
             _note_passed(commit, [suite], played)
-    for suite in suites:
-        if suite.alone:
-            print(f"== {suite.name}, alone", flush=True)
-            every.append(play(_files([suite])))
-            rows.append(_row(suite.name, every[-1]))
-            play_again(every[-1])
-            _note_passed(commit, [suite], every[-1])
     slowest = sum((played.by_test for played in every), Counter[str]()).most_common(SLOWEST)
     print("\n" + "\n".join(f"{seconds:8.1f} s  {test}" for test, seconds in slowest))
     print(f"\n{'suite':24} {'tests':>6} {'seconds':>8} {'cores':>6}")

@@ -20,14 +20,13 @@ class Suite:
 
     `tests` are files and folders below tests/. A `served` suite waits for servers or workers, which
     have deadlines: it plays in one process, beside a few others of its kind, and a test of it
-    that fails is played once more. One whose tests time what they wait for plays `alone`.
+    that fails is played once more.
     `needs` are make targets that install what the tests use beside `.venv`.
     """
 
     name: str
     tests: tuple[str, ...]
     served: bool = False
-    alone: bool = False
     needs: tuple[str, ...] = ()
 
     @property
@@ -120,7 +119,7 @@ SUITES = (
         ),
     ),
     Suite("smollm2", ("pipeline/test_smollm2.py", "pipeline/test_laptop.py"), needs=("smollm2",)),
-    # The longest first: several of these play at a time.
+    # The longest first, of processor time: several of these play at a time.
     Suite(
         "up",
         ("infra/test_up.py", "infra/test_postgresql.py", "pipeline/test_local_server.py"),
@@ -138,6 +137,8 @@ SUITES = (
         ("unit/storage/s3", "pipeline/test_s3.py", "pipeline/test_shared_root.py"),
         served=True,
     ),
+    Suite("form", ("infra/test_browser.py",), served=True, needs=("browser",)),
+    Suite("view", ("infra/test_view_in_browser.py",), served=True, needs=("browser",)),
     Suite(
         "tracking",
         ("unit/tasks", "pipeline/test_telemetry.py", "pipeline/test_tracking_remote.py"),
@@ -145,14 +146,6 @@ SUITES = (
         needs=("otel",),
     ),
     Suite("vllm", ("unit/engines/vllm",), served=True),
-    Suite("form", ("infra/test_browser.py",), served=True, needs=("browser",)),
-    Suite(
-        "view",
-        ("infra/test_view_in_browser.py",),
-        served=True,
-        alone=True,
-        needs=("browser",),
-    ),
 )
 
 BEGUN_FIRST = (

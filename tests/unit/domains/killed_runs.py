@@ -1,4 +1,4 @@
-"""Whole runs of `tiny` against a server: one that is let be, one that is killed with its server."""
+"""Runs of `tiny` against a server: one that is let be, one that is killed with its server."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from genenv_core.pools import frame
+from tests.pipeline.builders import run, tiny
 from tests.pipeline.commands import environment
 from tests.same import main as differing
 from tests.waiting import until
+
+RUN = "killed"
 
 
 class MortalServer(Protocol):
@@ -27,24 +30,27 @@ class MortalServer(Protocol):
 
 
 class KilledRuns:
-    """Two epochs of `tiny` on a domain of a server, whose address a variable says."""
+    """Epochs of `tiny` on a domain of a server.
+
+    The run that is killed is a command; the others are played in this process.
+    """
 
     def __init__(
-        self, server: MortalServer, url_variable: str, name: str, options: dict[str, Any]
+        self, server: MortalServer, name: str, options: dict[str, Any], epochs: int = 1
     ) -> None:
-        self._server, self._url_variable = server, url_variable
+        self._server, self._epochs = server, epochs
+        options = {**options, "url": server.url}
         self._settings = (
-            *("--epochs", "2", "--seed", "3", "--set", "tracking.enabled=false"),
-            *("--set", f"domain.name={name}", "--set", f"domain.options={json.dumps(options)}"),
-            *("--set", "data.base_tasks=20", "--set", "data.validation_tasks=3"),
-            *("--set", "data.test_tasks=5", "--set", "rollout.shard_groups=2"),
-            *("--set", "bootstrap.agent_steps=120", "--set", "bootstrap.env_steps=80"),
+            *("tracking.enabled=false", "seed=3", "rollout.shard_groups=2"),
+            *(f"domain.name={name}", f"domain.options={json.dumps(options)}"),
+            *("data.base_tasks=20", "data.validation_tasks=3", "data.test_tasks=5"),
+            *("bootstrap.agent_steps=120", "bootstrap.env_steps=80"),
         )
 
     def end_alike(self, folder: Path) -> list[float]:
         """Check that both runs end with the same, and return their rewards, each once."""
         calm, harmed = folder / "calm", folder / "harmed"
-        self._finished(self._command(calm))
+        self._play(calm)
 
         first = self._command(harmed)
         until(lambda: _shards(harmed) >= 1)
@@ -54,25 +60,25 @@ class KilledRuns:
         first.send_signal(signal.SIGKILL)
         first.communicate()
         assert first.returncode == -signal.SIGKILL
-        self._finished(self._command(harmed))
+        self._play(harmed)
 
         assert differing(str(calm), str(harmed)) == 0
         found = frame(harmed, "SELECT DISTINCT reward FROM scores ORDER BY reward")
         return list(found["reward"])
 
+    def _play(self, root: Path) -> None:
+        run(tiny(root, *self._settings, epochs=self._epochs, run_id=RUN))
+
     def _command(self, root: Path) -> subprocess.Popen[str]:
-        run = (*(sys.executable, "-m", "flows.cli.app", "run", "tiny"), "--root", str(root))
+        command = (*(sys.executable, "-m", "flows.cli.app", "run", "tiny"), "--root", str(root))
+        settings = (word for text in self._settings for word in ("--set", text))
         return subprocess.Popen(
-            [*run, *self._settings],
-            env=environment(**{self._url_variable: self._server.url}),
+            [*command, "--run-id", RUN, "--epochs", f"{self._epochs}", *settings],
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-
-    def _finished(self, process: subprocess.Popen[str]) -> None:
-        said = process.communicate()[0]
-        assert process.returncode == 0, said
 
 
 def _shards(root: Path) -> int:

@@ -11,16 +11,21 @@ from pathlib import Path
 import pytest
 
 from genenv_core.pools import frame
+from tests.pipeline.conftest import api
 from tests.unit.domains.killed_runs import KilledRuns
 from tests.unit.domains.nemo_gym.double import serving, written_rows
 from tests.unit.domains.nemo_gym.test_nemo_gym_server import NAME, OPTIONS
 
+__all__ = ["api"]
+
 
 @pytest.mark.slow
-def test_a_run_with_nemo_gym_survives_its_own_end_and_that_of_its_server(tmp_path: Path) -> None:
+def test_a_run_with_nemo_gym_survives_its_own_end_and_that_of_its_server(
+    api: None, tmp_path: Path
+) -> None:
     options = {**OPTIONS, "rows": written_rows(tmp_path), "sessions": 2}
     with serving() as server:
-        rewards = KilledRuns(server, "GENENV_NEMO_GYM_URL", NAME, options).end_alike(tmp_path)
+        rewards = KilledRuns(server, NAME, options).end_alike(tmp_path)
     assert {0.0, 1.0} <= set(rewards) <= {0.0, 1 / 3, 0.5, 1.0}
     stored = frame(tmp_path / "harmed", "SELECT messages FROM trace_tokens")["messages"]
     named = [one for one in stored if '"correct"' in one and '"silent"' in one]

@@ -10,16 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.conftest import api
 from tests.unit.domains.killed_runs import KilledRuns
 from tests.unit.domains.ors.real import real_server
 from tests.unit.domains.ors.test_ors_server import NAME, OPTIONS
 
+__all__ = ["api"]
+
 
 @pytest.mark.slow
-def test_a_run_with_ors_survives_its_own_end_and_that_of_its_server(tmp_path: Path) -> None:
+def test_a_run_with_ors_survives_its_own_end_and_that_of_its_server(
+    api: None, tmp_path: Path
+) -> None:
     server = real_server(tmp_path / "server.log")
     try:
-        runs = KilledRuns(server, "GENENV_ORS_URL", NAME, {**OPTIONS, "sessions": 2})
+        runs = KilledRuns(server, NAME, {**OPTIONS, "sessions": 2})
         rewards = runs.end_alike(tmp_path)
     finally:
         server.kill()
