@@ -40,8 +40,9 @@ class WarmStartConfig(UpdateSettings):
     """How easy the domain's own examples for pi_env are: 0 = difficulty uniform, 1 = nearly all of
     the lowest difficulty."""
     examples: str | None = Field(default=None, min_length=1)
-    """JSONL file of examples in place of the domain's own: rows of policy (agent or env), messages
-    and answer. Its content is in the key, not its name."""
+    """Examples in place of the domain's own: a JSONL file with rows of policy (agent or env),
+    messages and answer, or run:RUN[@EPOCH], a run of this root or of roots.read, such as one that a
+    teacher played: its right attempts and its valid tasks. Their content is in the key."""
 
     @model_validator(mode="after")
     def _useful(self) -> Self:
