@@ -2,8 +2,8 @@
 
 Invariants: a model that is at its target keeps its bits, another one is trained; the game, its KL
 references, branches, measurements and cards take the warm-started checkpoints; the same command
-again computes nothing; another root gives the same bits; a missed target is said and ends nothing; another
-run is a teacher, whose examples are in the key by their content.
+again computes nothing; another root gives the same bits; a missed target is said and ends nothing;
+another run can be the teacher, and the content of its examples is in the key.
 """
 
 from __future__ import annotations

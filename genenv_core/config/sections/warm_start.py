@@ -51,12 +51,12 @@ class WarmStartConfig(UpdateSettings):
             for name, field in type(self).model_fields.items()
             if getattr(self, name) != field.default
         ]
-        if self.steps == 0 and given:
+        if given and "steps" not in self.model_fields_set:  # steps 0 turns a preset's off
             raise ValueError(
-                f"warm_start.{given[0]} does nothing with warm_start.steps 0: set steps, such as "
+                f"warm_start.{given[0]} does nothing without warm_start.steps: set steps, such as "
                 "60, or remove it"
             )
-        if self.examples is not None and "easy_skew" in given:
+        if self.steps and self.examples is not None and "easy_skew" in given:
             raise ValueError(
                 f"warm_start.easy_skew {self.easy_skew:g} does nothing with warm_start.examples, "
                 "which are not the domain's own: remove one of them"

@@ -224,6 +224,15 @@ def test_the_preset_for_laptops_can_work() -> None:
     assert config.warm_start.steps and config.execution.updates_at_once == 1
 
 
+@mutation(
+    "the warm start of a preset cannot be turned off", "genenv_core/config/sections/warm_start.py",
+    'if given and "steps" not in self.model_fields_set:', "if given and self.steps == 0:",
+)  # fmt: skip
+def test_steps_0_turns_the_warm_start_of_a_preset_off() -> None:
+    assert resolve("laptop", overrides=["warm_start.steps=0"]).warm_started == []
+    assert len(resolve("laptop").warm_started) == 2
+
+
 @pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_every_configuration_file_in_the_repository_loads(path: Path) -> None:
     assert isinstance(resolve(str(path)), RunConfig)
