@@ -27,7 +27,7 @@ from genenv_core.config.sections.placement import INLINE
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import ConfigError
-from genenv_core.exchange.examples import warm_start_input
+from genenv_core.exchange.examples.given import warm_start_input
 from genenv_core.exchange.external import (
     Given,
     given_to,
@@ -36,7 +36,7 @@ from genenv_core.exchange.external import (
     teacher_input,
 )
 from genenv_core.play.checking.domain import check_shortly
-from genenv_core.storage.records.manifest import FileRef, TeacherRef
+from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
 from genenv_core.training.updates.algorithm import check_passes, get_algorithm
@@ -61,13 +61,13 @@ class RunInputs:
 
     Args:
         given: the base data and the models that people give.
-        examples: the file of examples of a warm start.
+        examples: the file or the stored run that has the examples of a warm start.
         offline: the file that has the tasks of the arm offline.
         teacher: the model that writes the run's set of tasks.
     """
 
     given: Given
-    examples: FileRef | None
+    examples: FileRef | ExamplesRef | None
     offline: FileRef | None
     teacher: TeacherRef | None
 

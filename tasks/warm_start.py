@@ -17,6 +17,7 @@ from typing import Any
 from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.epoch.reached import WARM_STARTS
+from genenv_core.epoch.rows import of_source
 from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.warm_starting import (
     Lessons,
@@ -30,12 +31,17 @@ from genenv_core.epoch.warm_starting import (
 )
 from genenv_core.epoch.writing.generation import grammar_of
 from genenv_core.errors import ConfigError
-from genenv_core.exchange.examples import read_examples
+from genenv_core.exchange.examples.given import examples_at
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
+from genenv_core.storage.records.manifest import (
+    ArtifactRef,
+    CheckpointRef,
+    ExamplesRef,
+    FileRef,
+)
 from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.updates.warm_start import SftRequest, of_warm_start
-from genenv_core.types import Policy
+from genenv_core.types import Policy, TaskSource
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.noted import show_steps, shown_steps
 from tasks.policies.rounds import CHECKPOINT, STATE, Round, Rounds
@@ -44,7 +50,7 @@ from tasks.stage import Stage, StageContext, log
 from tasks.stage.task import StageTask
 
 SETTINGS = tuple(name for name in WarmStartConfig.model_fields if name != "examples")
-"""What is in the key; the file of examples is, by its content."""
+"""What is in the key; the examples that are named are, by their content."""
 
 STAGE = Stage(
     "warm_start",
@@ -72,7 +78,7 @@ STAGE = Stage(
 class WarmStartInputs:
     """The checkpoints of bootstrap, and which of them are given models.
 
-    `examples` is a file in place of the domain's own examples.
+    `examples` is a file or a stored run in place of the domain's own examples.
     """
 
     agent: CheckpointRef
@@ -80,7 +86,7 @@ class WarmStartInputs:
     bootstrap: ArtifactRef
     agent_given: bool
     env_given: bool
-    examples: FileRef | None = None
+    examples: FileRef | ExamplesRef | None = None
 
 
 def compute(context: StageContext[WarmStartInputs]) -> dict[str, Any]:
@@ -212,8 +218,11 @@ def _settings(context: StageContext[WarmStartInputs]) -> WarmStartConfig:
 
 
 def _lessons(context: StageContext[WarmStartInputs], settings: WarmStartConfig) -> Lessons:
-    file, domain = context.inputs.examples, context.domain()
-    examples = None if file is None else read_examples(Path(file.path), ())
+    ref, domain, examples = context.inputs.examples, context.domain(), None
+    if ref is not None:
+        data = context.frame(context.inputs.bootstrap, "tasks")
+        measured = of_source(data, TaskSource.VALIDATION, TaskSource.TEST)
+        examples = examples_at(ref, set(measured["fingerprint"]))
     found = lessons_of(domain, examples, settings.easy_skew, context.seed_for("lessons"))
     if found is None:
         raise ConfigError(f"warm_start: the domain {domain.name} has no seed data")

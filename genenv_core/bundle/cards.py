@@ -139,7 +139,11 @@ def _data(stages: Stages, epoch: int, policy: Policy, *, given: bool, steps: int
     lines = [] if given else ["Warm start: examples that the domain itself makes."]
     if given and steps:
         own = "examples" not in stages[0, WARM].key_parts["inputs"]
-        source = "that the domain itself makes" if own else "of a file (warm_start.examples)"
+        source = (
+            "that the domain itself makes"
+            if own
+            else "of a file or a stored run (warm_start.examples)"
+        )
         lines.append(f"Warm start: {steps} optimizer steps on examples {source}.")
     stage = update_of(policy)
     updates = [stages[number, stage] for number in range(1, epoch + 1)]

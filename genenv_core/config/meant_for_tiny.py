@@ -1,7 +1,9 @@
-"""Finds settings that fit the tiny models of bootstrap and ruin a given one.
+"""Finds settings that fit the tiny models of bootstrap and ruin a given one, or teach it nothing.
 
 A rate of 1e-4 moves a model of .2 M weights within a few steps. The same three steps took
-SmolLM2-135M to a KL of 6e7, so that it repeats one word.
+SmolLM2-135M to a KL of 6e7, so that it repeats one word. And a rate for whole weights hardly moves
+adapters: in a warm start of 30 steps at 3e-5, SmolLM2-135M with adapters of rank 16 learned to
+answer 1 of 32 examples; whole weights answer 12 after six steps.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from genenv_core.types import Policy
 
 MADE = "bootstrap"
 """The value of `models.agent` and `models.env` where bootstrap makes the model."""
+
+ADAPTERS_FASTER = 10
+"""How many times the rate of whole weights adapters want."""
 
 EXPLAINED = ("desk", "trails")
 """Domains whose prompts hold their rules only with the option `explain`."""
@@ -39,7 +44,21 @@ def meant_for_tiny(config: RunConfig) -> list[str]:
             f"tiny models are trained on; preset {name} has true: {remedy}"
             for domain, field, remedy in _unexplained(config.domain)
         ]
-    return lines
+    return [*lines, *_slow_adapters(config)]
+
+
+def _slow_adapters(config: RunConfig) -> list[str]:
+    """Return the line for a warm start of adapters at a rate of whole weights, [] without one."""
+    own, rank = config.warm_start, config.training.lora.rank
+    usual = type(own).model_fields["learning_rate"].default
+    if not (config.warm_started and rank and own.learning_rate <= usual):
+        return []
+    better = ADAPTERS_FASTER * own.learning_rate
+    return [
+        f"warm_start.learning_rate is {own.learning_rate:g}, which is for whole weights, and "
+        f"adapters (training.lora.rank {rank}) learn little at it: --set "
+        f"warm_start.learning_rate={better:g}"
+    ]
 
 
 def _rate(config: RunConfig, policy: Policy, preset: str) -> str:

@@ -167,7 +167,7 @@ class RunConfig(Section):
         if self.warm_start.steps and not self.warm_started:
             raise ValueError(
                 f"warm_start.steps {self.warm_start.steps} does nothing, because bootstrap makes "
-                "both models: give models.agent or models.env, or remove section warm_start"
+                "both models: give models.agent or models.env, or set warm_start.steps=0"
             )
 
     def _tasks(self, spec: ArmSpec) -> None:

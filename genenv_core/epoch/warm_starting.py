@@ -38,7 +38,7 @@ from genenv_core.types import (
 from schemas.registry import empty
 
 HELD_OUT = 4
-"""One in so many examples of a file is kept for the looks."""
+"""One in so many examples of a file or a run is kept for the looks."""
 
 
 class Lessons(Protocol):
@@ -53,7 +53,7 @@ class Lessons(Protocol):
         ...
 
     def to_measure(self, policy: Policy, most: int) -> list[SeedExample]:
-        """Return examples by which lengths are known: all of a file, else the first `most`."""
+        """Return examples by which lengths are known: all that are named, else the first `most`."""
         ...
 
 
@@ -78,7 +78,7 @@ class OwnLessons:
 
 
 class FileLessons:
-    """The examples of a file, in a new order each time that all were taught."""
+    """The examples of a file or a run, in a new order each time that all were taught."""
 
     def __init__(self, examples: Mapping[Policy, Sequence[SeedExample]], seed: int) -> None:
         """`seed` orders them, and chooses those of pi_agent that are kept for the looks."""
@@ -118,7 +118,7 @@ def lessons_of(
 
     Args:
         domain: of the run.
-        examples: those of `warm_start.examples`, None without such a file.
+        examples: those that `warm_start.examples` names, None where it names none.
         easy_skew: how easy the domain's own examples of pi_env are.
         seed: chooses and orders examples.
     """

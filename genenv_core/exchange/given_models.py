@@ -131,8 +131,10 @@ def hub_folder(field: str, name: str, revision: str) -> Path:
         blame_machine(error, f"{where} was not fetched")
         raise ModelError(
             f"{where} cannot be fetched: {type(error).__name__}: "
-            f"{one_line(error, 200)}; no directory {Path(name).absolute()} is here either: write "
-            "the path of a local one with a leading ./, / or ~/"
+            f"{one_line(error, 200)}; no directory {Path(name).absolute()} is here either. Without "
+            f"a network, say `hf download {name} --revision {revision} --local-dir "
+            f"./{name.rpartition('/')[2]}` where there is one, bring the directory here, and name "
+            "it with a leading ./, / or ~/"
         ) from error
 
 

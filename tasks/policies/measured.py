@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from genenv_core.benchmarks.measuring.request import measurement_name
@@ -10,11 +9,11 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.stages import LAST, update_of
-from genenv_core.errors import ConfigError, ModelError, NotFound
+from genenv_core.errors import ModelError
 from genenv_core.exchange.given_models import model_folder
 from genenv_core.storage.records.artifacts import Artifacts, reference
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights, first_maker
-from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
+from genenv_core.storage.records.runs import RunLog, pinned
 from genenv_core.types import Policy
 from tasks.stage.stores import artifacts_of
 from tasks.tracking.client import open_client, scrubbed, tracking_uri
@@ -27,12 +26,12 @@ def named(config: RunConfig) -> RunConfig:
 
     Raises ConfigError for a run or an epoch that is not there.
     """
-    pinned = {
-        name: _pinned(artifacts_of(config.root), f"benchmark.{name}", given)
+    whole = {
+        name: pinned(artifacts_of(config.root).store, f"benchmark.{name}", given)
         for name in ("model", "simulator")
         if (given := getattr(config.benchmark, name)) and given.startswith(OF_RUN)
     }
-    benchmark = config.benchmark.model_copy(update=pinned)
+    benchmark = config.benchmark.model_copy(update=whole)
     config = config.model_copy(update={"benchmark": benchmark})
     return config.model_copy(update={"run_id": measurement_name(config)})
 
@@ -57,7 +56,9 @@ def endpoint_of(config: RunConfig) -> EndpointRef:
 
 def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> CheckpointRef:
     """Return the checkpoint that was current after an epoch of a run, the last one by default."""
-    run, _, epochs = _pinned(artifacts, field, OF_RUN + name).removeprefix(OF_RUN).partition("@")
+    run, _, epochs = (
+        pinned(artifacts.store, field, OF_RUN + name).removeprefix(OF_RUN).partition("@")
+    )
     log, epoch = RunLog(artifacts.store, run), int(epochs)
     while epoch:
         manifest = artifacts.find(LAST, log.keys(epoch)[LAST])
@@ -78,29 +79,6 @@ def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> Chec
         digest=made.checkpoints[policy],
         policy_version=epoch,
     )
-
-
-def _pinned(artifacts: Artifacts, field: str, name: str) -> str:
-    """Return run:RUN@EPOCH for a name that may leave the epoch out: then it is the last one."""
-    run, _, wanted = name.removeprefix(OF_RUN).partition("@")
-    try:
-        log = RunLog(artifacts.store, run)
-        log.info()
-    except NotFound:
-        known = list_runs(artifacts.store)
-        raise ConfigError(f"{field}: {no_such_run(run, known, 'in this root')}") from None
-    finished = 0
-    while LAST in log.keys(finished):
-        finished += 1
-    if wanted and not re.fullmatch("[0-9]{1,6}", wanted):
-        raise ConfigError(f"{field} {name}: after @ stands the number of an epoch")
-    if int(wanted or 0) >= finished:
-        last = f"the last one is {finished - 1}" if finished else "it has none"
-        raise ConfigError(
-            f"{field} {name}: the run has no such finished epoch, {last}: name another one "
-            f"or continue it with `genenv resume {run}`"
-        )
-    return f"{OF_RUN}{run}@{wanted or finished - 1}"
 
 
 def _of_mlflow(config: RunConfig, field: str, name: str) -> Path:

@@ -13,7 +13,12 @@ from typing import Any, ClassVar, Protocol, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from genenv_core.errors import StageError
-from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
+from genenv_core.storage.records.manifest import (
+    ArtifactRef,
+    CheckpointRef,
+    ExamplesRef,
+    FileRef,
+)
 
 
 class Inputs(Protocol):
@@ -57,7 +62,7 @@ def _identity(value: Any) -> Any:
         return value.digest
     if isinstance(value, CheckpointRef):
         return f"{value.digest}@{value.policy_version}"
-    if isinstance(value, FileRef):
+    if isinstance(value, FileRef | ExamplesRef):
         return value.sha256
     if is_dataclass(value):
         return identities(cast(Inputs, value))

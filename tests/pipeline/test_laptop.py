@@ -11,14 +11,13 @@ command again computes nothing.
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-import trl.chat_template_utils as known
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM
 
 from flows.planner import plan_run
 from genenv_core.config.load import resolve
@@ -55,22 +54,13 @@ def cut(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def qwen(tmp_path: Path) -> Path:
-    """Return a folder with a small Qwen2 of random weights, its official template, and no BOS."""
+def qwen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the model that docs/first-model.md makes: a small Qwen2 of random weights, no BOS."""
     folder = tmp_path / "Qwen2-shaped"
-    left_out = shutil.ignore_patterns("*.safetensors", "*config.json", "*.jinja")
-    shutil.copytree(MODEL, folder, ignore=left_out)
-    (folder / "chat_template.jinja").write_text(known.qwen2_5_chat_template, encoding="utf-8")
-    tokens = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    tokens["tokenizer_class"] = "PreTrainedTokenizerFast"
-    (folder / "tokenizer_config.json").write_text(json.dumps(tokens), encoding="utf-8")
-    torch.manual_seed(0)
-    shape = Qwen2Config(
-        vocab_size=49152, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
-        bos_token_id=None, eos_token_id=2, pad_token_id=0,
-    )  # fmt: skip
-    Qwen2ForCausalLM(shape).save_pretrained(folder)
+    page = (REPOSITORY / "docs" / "first-model.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    monkeypatch.setattr(sys, "argv", ["made_model.py", str(MODEL), str(folder)])
+    exec(compile(script, "made_model.py", "exec"), {"__name__": "__main__"})
     return folder
 
 

@@ -2,7 +2,8 @@
 
 Invariants: a model that is at its target keeps its bits, another one is trained; the game, its KL
 references, branches, measurements and cards take the warm-started checkpoints; the same command
-again computes nothing; another root gives the same bits; a missed target is said and ends nothing.
+again computes nothing; another root gives the same bits; a missed target is said and ends nothing;
+another run can be the teacher, and the content of its examples is in the key.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from genenv_core.config.until import Until
 from genenv_core.epoch.reached import WARM_STARTS, warm_start_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.evidence.beginning import reached
+from genenv_core.exchange.examples.given import named_examples
+from genenv_core.exchange.examples.runs import digest_of
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.branches import branch_off, taken_over
 from genenv_core.storage.records.manifest import CheckpointRef
@@ -87,6 +90,16 @@ def test_given_models_start_warm(api: None, begun: Callable[[Path], None], tmp_p
     assert "after 3 supervised steps on examples (genenvInput" in card
     assert {entry.status for entry in plan_run(config)} == {"hit"}
     assert verify(store).damaged == []
+    # The run is a teacher, from which a second model starts in a root of its own.
+    taught = [*models, *SETTINGS, "warm_start.examples=run:warmed", "warm_start.steps=2"]
+    taught += [f"roots.read=[{tmp_path / 'root'}]", "models.agent=bootstrap"]
+    pupil = tiny(tmp_path / "pupil", *taught, epochs=1, run_id="pupil")
+    coevolution(pupil, Until(stage="warm_start", epoch=0))
+    lessons = manifests(pupil)[0, "warm_start"].key_parts["inputs"]["examples"]
+    named = named_examples(pupil, [Policy.ENV])
+    assert named is not None and lessons == digest_of(named)
+    told = manifests(pupil)[0, "warm_start"].facts[WARM_STARTS]
+    assert told["env"]["of"] == 8 and "examples" not in found[0, "warm_start"].key_parts["inputs"]
     # Another root.
     other = tiny(tmp_path / "other", *models, *SETTINGS, epochs=1, run_id="warmed")
     coevolution(other, Until(stage="warm_start", epoch=0))

@@ -40,8 +40,9 @@ class WarmStartConfig(UpdateSettings):
     """How easy the domain's own examples for pi_env are: 0 = difficulty uniform, 1 = nearly all of
     the lowest difficulty."""
     examples: str | None = Field(default=None, min_length=1)
-    """JSONL file of examples in place of the domain's own: rows of policy (agent or env), messages
-    and answer. Its content is in the key, not its name."""
+    """Examples in place of the domain's own: a JSONL file with rows of policy (agent or env),
+    messages and answer, or run:RUN[@EPOCH], a run of this root or of roots.read, such as one that a
+    teacher played: its right attempts and its valid tasks. Their content is in the key."""
 
     @model_validator(mode="after")
     def _useful(self) -> Self:
@@ -50,12 +51,12 @@ class WarmStartConfig(UpdateSettings):
             for name, field in type(self).model_fields.items()
             if getattr(self, name) != field.default
         ]
-        if self.steps == 0 and given:
+        if given and "steps" not in self.model_fields_set:  # steps 0 turns a preset's off
             raise ValueError(
-                f"warm_start.{given[0]} does nothing with warm_start.steps 0: set steps, such as "
+                f"warm_start.{given[0]} does nothing without warm_start.steps: set steps, such as "
                 "60, or remove it"
             )
-        if self.examples is not None and "easy_skew" in given:
+        if self.steps and self.examples is not None and "easy_skew" in given:
             raise ValueError(
                 f"warm_start.easy_skew {self.easy_skew:g} does nothing with warm_start.examples, "
                 "which are not the domain's own: remove one of them"

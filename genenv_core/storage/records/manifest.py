@@ -138,6 +138,18 @@ class FileRef(Record):
     sha256: str
 
 
+class ExamplesRef(Record):
+    """Examples in a stored run, from its epochs 1 to `epoch`; their content alone is in stage keys.
+
+    `root` is the URI of the root that has the run.
+    """
+
+    root: str
+    run_id: str
+    epoch: int = Field(ge=0)
+    sha256: str
+
+
 Weights = CheckpointRef | FileRef
 """A model to sample from, in the store or outside of it."""
 

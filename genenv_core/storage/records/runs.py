@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import Field
 
-from genenv_core.config.stages import STAGES
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.config.sections.benchmark import OF_RUN
+from genenv_core.config.stages import LAST, STAGES
+from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.process import has_ended
@@ -284,6 +285,33 @@ def unknown_run(store: Store, run_id: str) -> str:
 def no_such_run(run_id: str, known: Collection[str], where: str = "here") -> str:
     """Return the message for an unknown run."""
     return f"there is no run {run_id!r} {where}; known: {', '.join(known) or 'none'}"
+
+
+def pinned(store: Store, field: str, name: str) -> str:
+    """Return run:RUN@EPOCH for a name that may leave the epoch out: then it is the last one.
+
+    `field` is the one that has the name. Raises ConfigError for a run or an epoch that is not
+    there.
+    """
+    run, _, wanted = name.removeprefix(OF_RUN).partition("@")
+    try:
+        log = RunLog(store, run)
+        log.info()
+    except NotFound:
+        known = list_runs(store)
+        raise ConfigError(f"{field}: {no_such_run(run, known, 'in this root')}") from None
+    finished = 0
+    while LAST in log.keys(finished):
+        finished += 1
+    if wanted and not re.fullmatch("[0-9]{1,6}", wanted):
+        raise ConfigError(f"{field} {name}: after @ stands the number of an epoch")
+    if int(wanted or 0) >= finished:
+        last = f"the last one is {finished - 1}" if finished else "it has none"
+        raise ConfigError(
+            f"{field} {name}: the run has no such finished epoch, {last}: name another one "
+            f"or continue it with `genenv resume {run}`"
+        )
+    return f"{OF_RUN}{run}@{wanted or finished - 1}"
 
 
 def _is_known(store: Store, run_id: str) -> bool:

@@ -8,7 +8,7 @@ its examples are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from genenv_core.config.arms import ARMS
@@ -75,11 +75,11 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
     made = [need for policy in config.warm_started for need in _warm_start(config, given, policy)]
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
-        shape = _shape(given.agent_model, config.bootstrap.agent)
+        shape = _in_game(config, Policy.AGENT, _shape(given.agent_model, config.bootstrap.agent))
         kind = agent_kind(config.agent_update)
         made += _need(config, Policy.AGENT, kind, shape, length, length, _allowed(kind))
     if ARMS[config.arm].trains_env:
-        shape = _shape(given.env_model, config.bootstrap.env)
+        shape = _in_game(config, Policy.ENV, _shape(given.env_model, config.bootstrap.env))
         prompt = _env_prompt(config, given) if shape else PROMPT
         rows, kind = prompt + written, USUAL[Policy.ENV]
         made += _need(config, Policy.ENV, kind, shape, rows, written, _allowed(kind))
@@ -235,6 +235,13 @@ def _need(
         leash_tokens=settings.kl_rows * completion if kind.capped else 0,
     )
     return [Need(kind.stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
+
+
+def _in_game(config: RunConfig, policy: Policy, shape: DecoderShape | None) -> DecoderShape | None:
+    """Return the shape of the model that the game starts from: a warm start stores float32."""
+    if shape is None or policy not in config.warm_started:
+        return shape
+    return replace(shape, stored_bytes=4)
 
 
 def _shape(model: FileRef | None, tiny: ModelSizeConfig) -> DecoderShape | None:

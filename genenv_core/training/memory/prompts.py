@@ -59,18 +59,17 @@ def longest_example(config: RunConfig, model: Path, policy: Policy) -> tuple[int
     domain without any. Raises as `longest_prompt`, and DataError for a bad file.
     """
     from genenv_core.epoch.warm_starting import lesson_rows, lessons_of, tools_of
-    from genenv_core.exchange.examples import read_examples
+    from genenv_core.exchange.examples.given import named_examples
     from genenv_core.play.chat import ChatFormat
 
     domain, settings = get_domain(config.domain.name, config.domain.options), config.warm_start
-    given = settings.examples
-    read = None if given is None else read_examples(Path(given), (policy,))
+    read = named_examples(config, (policy,))
     lessons = lessons_of(domain, read, settings.easy_skew, seed_from(config.seed, "lessons"))
     if lessons is None:
         return None
     chat = ChatFormat.load(model, chat_template_kwargs(config.models, policy))
     examples = lessons.to_measure(policy, TRIED)
-    what = "warm_start.examples" if given is not None else f"{TRIED} examples of the domain"
+    what = "warm_start.examples" if read is not None else f"{TRIED} examples of the domain"
     rows = lesson_rows(chat, examples, tools_of(domain, policy))
     prompt, answer = (rows[name].list.len() for name in ("prompt_ids", "completion_ids"))
     return max((prompt + answer).to_list()), max(answer.to_list()), what

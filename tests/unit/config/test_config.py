@@ -31,6 +31,7 @@ from genenv_core.config.load import (
     run_name,
     to_yaml,
 )
+from genenv_core.config.meant_for_tiny import meant_for_tiny
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
@@ -222,6 +223,25 @@ def test_the_preset_for_laptops_can_work() -> None:
     assert len(longest.program) < config.generation.max_tokens
     assert len(longest.ground_truth) < config.rollout.max_tokens
     assert config.warm_start.steps and config.execution.updates_at_once == 1
+
+
+@mutation(
+    "the warm start of a preset cannot be turned off", "genenv_core/config/sections/warm_start.py",
+    'if given and "steps" not in self.model_fields_set:', "if given and self.steps == 0:",
+)  # fmt: skip
+def test_steps_0_turns_the_warm_start_of_a_preset_off() -> None:
+    assert resolve("laptop", overrides=["warm_start.steps=0"]).warm_started == []
+    assert len(resolve("laptop").warm_started) == 2
+
+
+def test_the_files_that_the_page_of_the_first_model_shows_load(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "first-model.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    assert len(shown) == 3
+    for text in shown:
+        (file := tmp_path / "shown.yaml").write_text(text, encoding="utf-8")
+        config = resolve(str(file))
+        assert len(config.warm_started) == 2 and meant_for_tiny(config) == []
 
 
 @pytest.mark.parametrize("path", run_configs(), ids=lambda path: str(path.relative_to(REPOSITORY)))

@@ -2,7 +2,8 @@
 
 Invariants: each rate that is not below its default is named with the value of the preset for given
 models, of whole weights or of adapters, and so is a domain that does not explain its rules; only
-where a model is given for that policy; no preset with given models has such a setting.
+where a model is given for that policy; so is a warm start of adapters at a rate of whole weights;
+no preset with given models has such a setting.
 """
 
 from __future__ import annotations
@@ -46,6 +47,21 @@ def test_the_line_names_the_preset_for_such_models_and_its_value() -> None:
     assert "is 0.0001, which is for the tiny models" in whole
     assert whole.endswith("preset paper has 1e-06: --set grpo.learning_rate=1e-06")
     assert adapters.endswith("preset paper-small has 2e-05: --set grpo.learning_rate=2e-05")
+
+
+@mutation(
+    "adapters begin warm at a rate of whole weights, and nobody says so", TINY,
+    "return [*lines, *_slow_adapters(config)]", "return lines",
+)  # fmt: skip
+def test_a_warm_start_of_adapters_at_a_rate_of_whole_weights_is_named() -> None:
+    def lines(*overrides: str) -> list[str]:
+        return meant_for_tiny(resolve("laptop", overrides=overrides))
+
+    (line,) = lines("training.lora.rank=16")
+    assert line.startswith("warm_start.learning_rate is 3e-05, which is for whole weights")
+    assert line.endswith("--set warm_start.learning_rate=0.0003")
+    assert lines() == lines("training.lora.rank=16", "warm_start.learning_rate=3e-4") == []
+    assert lines("training.lora.rank=16", "warm_start.steps=0") == []
 
 
 @pytest.mark.parametrize("preset", ["laptop", "paper", "paper-small", "paper-bfcl"])

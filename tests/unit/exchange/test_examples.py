@@ -14,12 +14,13 @@ import pytest
 
 from genenv_core.config.load import resolve
 from genenv_core.errors import ConfigError, DataError
-from genenv_core.exchange.examples import LEAST, read_examples, warm_start_input
+from genenv_core.exchange.examples.files import LEAST, read_examples
+from genenv_core.exchange.examples.given import warm_start_input
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.plugged import add_own_domain
 
-EXAMPLES = "genenv_core/exchange/examples.py"
+EXAMPLES = "genenv_core/exchange/examples/files.py"
 PROMPT = [{"role": "user", "content": "4 + 2"}]
 GOOD: dict[str, Any] = {"policy": "agent", "messages": PROMPT, "answer": "6"}
 

@@ -205,6 +205,39 @@ def test_a_pickle_on_the_hub_is_refused_with_its_commit(
     assert not [p for p in asked["allow_patterns"] if p.endswith((".bin", ".pt", ".py", "*"))]
 
 
+def cached(hub: Path, name: str, commit: str, folder: Path) -> None:
+    """Lay a directory out as the hub's client keeps a repository: links to its blobs."""
+    home = hub / f"models--{name.replace('/', '--')}"
+    (home / "blobs").mkdir(parents=True)
+    (home / "snapshots" / commit).mkdir(parents=True)
+    for file in folder.iterdir():
+        shutil.copyfile(file, home / "blobs" / file.name)
+        link = home / "snapshots" / commit / file.name
+        link.symlink_to(Path("..", "..", "blobs", file.name))
+
+
+def test_a_hub_id_in_the_cache_is_the_directory_with_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's own client, without a network, as HF_HUB_OFFLINE=1 and HF_HUB_CACHE set it."""
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    folder, commit = checkpoint(tmp_path / "plain"), "b" * 40
+    cached(tmp_path / "hub", "org/small", commit, folder)
+
+    def asked(*overrides: str) -> Any:
+        return given_to(resolve("tiny", overrides=overrides)).agent_model
+
+    by_id = asked("models.agent=org/small", f"models.agent_revision={commit}")
+    assert by_id.sha256 == asked(f"models.agent={folder}").sha256
+    with pytest.raises(ModelError, match=r"models\.agent org/none at b{12} cannot be") as caught:
+        asked("models.agent=org/none", f"models.agent_revision={commit}")
+    remedy = f"`hf download org/none --revision {commit} --local-dir ./none`"
+    assert remedy in str(caught.value)
+    assert f"no directory {Path('org/none').absolute()} is here either" in str(caught.value)
+
+
 def test_a_checkpoint_without_all_its_shards_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "sharded"
     tokenizer = tiny_tokenizer()

@@ -30,6 +30,7 @@ from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import GrpoConfig, KlReference, RwrConfig
+from genenv_core.config.stages import WARM
 from genenv_core.errors import ConfigError, ModelError, TrainingError
 from genenv_core.exchange.external import Given
 from genenv_core.play.chat import ChatFormat
@@ -307,6 +308,28 @@ def small(tmp_path: Path) -> Given:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128}
     sizes |= {"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 300}
     return models_of(tmp_path / "small", sizes)
+
+
+@mutation(
+    "the game's updates are counted with the weights as given after a warm start in float32", NEEDS,
+    "return replace(shape, stored_bytes=4)", "return shape",
+)  # fmt: skip
+def test_after_a_warm_start_frozen_weights_are_float32(
+    small: Given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChatFormat, "load", lambda *_: Words())
+    path = tmp_path / "small" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "bfloat16"}))
+    settings = [f"models.{policy}={tmp_path}" for policy in Policy]
+    settings += ["training={precision: bfloat16, lora: {rank: 4}}"]
+
+    def updates(*more: str) -> list[float]:
+        found = needs.needs(resolve("tiny", overrides=[*settings, *more]), small)
+        return [need.estimate.fixed["weights"] for need in found if need.stage != WARM]
+
+    before, after = updates(), updates("warm_start.steps=3")
+    weights = DecoderShape.read(tmp_path / "small").parameters
+    assert [late - early for early, late in zip(before, after, strict=True)] == [2 * weights] * 2
 
 
 class Words:

@@ -1,4 +1,4 @@
-"""Examples of a warm start: the domain makes them, or people wrote them into a file of JSONL."""
+"""Examples of a warm start that people wrote into a file of JSONL."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
-from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import SeedData, SeedExample
-from genenv_core.domains.registry import get_domain
-from genenv_core.errors import ConfigError, DataError
+from genenv_core.domains.protocol import SeedExample
+from genenv_core.errors import DataError
 from genenv_core.exchange.base_rows import BadRow, RowPlace, lacking, rows_of
-from genenv_core.exchange.external import data_file
-from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Message, Policy
 
 COLUMNS = ("policy", "messages", "answer")
@@ -23,28 +19,6 @@ LEAST = 8
 
 SHOWN = 60
 """Characters of a bad value that are shown."""
-
-
-def warm_start_input(config: RunConfig) -> FileRef | None:
-    """Return the file of examples of a warm start, with its digest, None where there is none.
-
-    Raises ConfigError where neither a file nor the domain has examples, and DataError for a bad
-    row.
-    """
-    given, name = config.warm_started, config.warm_start.examples
-    if not given:
-        return None
-    if name is not None:
-        # Bad data stops a run before any work, and before a directory is read for its digest.
-        read_examples(Path(name).expanduser(), given)
-        return data_file(name)
-    if not isinstance(get_domain(config.domain.name, config.domain.options), SeedData):
-        raise ConfigError(
-            f"warm_start.steps {config.warm_start.steps}: the domain {config.domain.name} makes no "
-            "examples (agent_examples, env_examples): name a file of them (warm_start.examples) or "
-            "set warm_start.steps=0"
-        )
-    return None
 
 
 def read_examples(path: Path, wanted: Collection[Policy]) -> dict[Policy, list[SeedExample]]:
