@@ -41,7 +41,7 @@ from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
 from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
 
-NAME = "genenv_core.domains.openenv:openenv"
+NAME = "openenv"
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 9}
 SCHEMA = {"properties": {"first": NUMBER, "second": NUMBER}}
 GIVEN_ANYWAY = "        if not given:\n            continue\n        if given == 0:\n"
