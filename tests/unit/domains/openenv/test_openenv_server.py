@@ -350,11 +350,19 @@ def test_all_attempts_together_wait_for_a_lost_server() -> None:
     assert not patience.over()
 
 
+@mutation(
+    "of several environments the first is taken unasked", "genenv_core/domains/openenv/facts.py",
+    "if len(named) > 1:", "if len(named) > 2:",
+)  # fmt: skip
 def test_no_server_and_another_server_are_said(server: SumsServer) -> None:
     with pytest.raises(ConfigError, match="no server answers there"):
         made("http://127.0.0.1:9", wait_s=0)
     with pytest.raises(ConfigError, match="no server is named"):
         openenv({})
+    with serving(environments=("sums", "words")) as both:
+        with pytest.raises(ConfigError, match="lists sums, words, and a session of OpenEnv cannot"):
+            openenv({"url": both.url})
+        assert made(both.url).tools == ()
     server.action = {}
     with pytest.raises(ConfigError, match="names no action"):
         made(server.url)
