@@ -19,7 +19,8 @@ import pytest
 from genenv_core.domains.kit.served.client import Patience
 from genenv_core.domains.openenv import openenv
 from genenv_core.domains.openenv.domain import OpenEnvDomain
-from genenv_core.domains.protocol import Episode
+from genenv_core.domains.protocol import Episode, fixed_sets
+from genenv_core.domains.registry import get_domain
 from genenv_core.domains.rewards import rewards_given
 from genenv_core.domains.steps import stepped
 from genenv_core.errors import ConfigError, DomainError
@@ -36,7 +37,7 @@ from genenv_core.types import (
 )
 from tests.examples import some
 from tests.mutations import mutation
-from tests.unit.domains.openenv.double import Sums, SumsServer, serving
+from tests.unit.domains.openenv.double import TASKS, Sums, SumsServer, serving
 from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
 from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
@@ -103,6 +104,40 @@ def test_without_a_schema_its_tasks_are_the_servers_own(tasks: bool, program: st
         assert all(domain.parse(one.program)[0] != one for one in held)
         if tasks:
             assert {one.spec["reset"]["split"] for one in held} == {"test"}
+
+
+@mutation(
+    "held-out tasks count in a fixed set", "genenv_core/domains/kit/served/domain.py",
+    "sum(not self.is_heldout(one) for one in chosen)", "len(chosen)",
+)  # fmt: skip
+@mutation(
+    "arguments that pi_env writes are a fixed set", "genenv_core/domains/openenv/domain.py",
+    "0 if options.reset or facts.splits else options.seeds", "options.seeds",
+)  # fmt: skip
+def test_a_fixed_set_is_counted_without_what_is_held_out(server: SumsServer) -> None:
+    domain = made(server.url)
+    assert domain.fixed_tasks() is None and fixed_sets("mine", domain) == {}
+    seeds = openenv({"url": server.url, "seeds": 100})
+    held = sum(seeds.is_heldout({"seed": seed}) for seed in range(100))
+    assert held > 0 and fixed_sets("mine", seeds) == {"mine": 100 - held}
+    assert openenv({"url": server.url, "seeds": 2**31 - 1}).fixed_tasks() in range(
+        int(0.79 * 2**31), int(0.81 * 2**31)
+    )
+    with serving(tasks=True) as other:
+        own, apart = openenv({"url": other.url}), {"test_split": "none"}
+        assert own.fixed_tasks() == TASKS["train"]
+        counted = openenv({"url": other.url, **apart}).fixed_tasks()
+        assert counted is not None and 0 < counted < TASKS["train"]
+        several = get_domain(
+            "several",
+            {
+                "parts": [
+                    {"name": "openenv", "as": "fixed", "options": {"url": other.url}},
+                    {"name": "openenv", "as": "free", "options": {**OPTIONS, "url": server.url}},
+                ]
+            },
+        )
+        assert fixed_sets("several", several) == {"fixed": TASKS["train"]}
 
 
 @pytest.mark.slow
