@@ -148,6 +148,21 @@ class ChoosesTasks(Protocol):
         ...
 
 
+@runtime_checkable
+class ComparesPrompts(Protocol):
+    """A domain of others' tasks, where tasks of unequal programs may be the same one.
+
+    A new task whose prompt repeats that of a held-out one is rejected as contaminated.
+    """
+
+    compares_prompts: bool
+
+
+def compares_prompts(domain: Domain) -> bool:
+    """Return whether prompts say, beside fingerprints, that a new task is a held-out one."""
+    return isinstance(domain, ComparesPrompts) and domain.compares_prompts
+
+
 FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
 """What to do about one of `files` that cannot be read."""
 

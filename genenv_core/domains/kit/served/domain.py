@@ -84,6 +84,7 @@ class ServedDomain(ABC):
     version: str
     tools: Sequence[JsonObject]
     judged_while_played = True
+    compares_prompts = True
     code: str
     rules: str
     widen: str
