@@ -86,6 +86,18 @@ def test_it_plays_without_a_fault(any_server: Any) -> None:
     assert check_domain(NAME, options, base=20, heldout=5) == []
 
 
+@pytest.mark.slow
+def test_servers_are_domains_beside_others_without_a_fault(server: SumsServer) -> None:
+    with serving() as other:
+        parts: list[dict[str, Any]] = [
+            {"name": NAME, "as": f"of_{place}", "options": {**OPTIONS, "url": one.url}}
+            for place, one in enumerate((server, other))
+        ]
+        assert check_domain("several", {"parts": parts}, base=10, heldout=4) == []
+        beside = {"parts": [parts[0], {"name": "desk"}]}
+        assert check_domain("several", beside, base=10, heldout=4) == []
+
+
 @pytest.mark.parametrize(
     ("tasks", "program"),
     [
@@ -289,6 +301,35 @@ def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
     assert lost.failed and lost.cause is Cause.ENVIRONMENT
     again = stepped(episode.step, "7")
     assert "domain.options.repeatable is false" in again.messages[0]["content"]
+
+
+@mutation(
+    "a full server is another refusal", "genenv_core/domains/kit/served/sessions.py",
+    'raise EnvironmentLost(f"the server is full: {error.message}") from error', "raise",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("room", "sessions", "said"),
+    [
+        (1, 64, "the server is full: Server at capacity"),
+        (
+            64,
+            1,
+            "the server has room for 1 sessions, and all are in use: raise domain.options.sess",
+        ),
+    ],
+)
+def test_an_attempt_without_room_is_the_environments_failure(
+    server: SumsServer, room: int, sessions: int, said: str
+) -> None:
+    server.room = room
+    domain = made(server.url, wait_s=0, sessions=sessions, repeatable=False)
+    draft = task(domain)
+    first, second = domain.episode(draft, 0), domain.episode(draft, 0)
+    assert not first.step("8").done
+    failed = stepped(second.step, "7")
+    assert failed.failed and failed.cause is Cause.ENVIRONMENT
+    assert said in failed.messages[0]["content"]
+    assert first.step("7").done and second.step("7").done
 
 
 @pytest.mark.parametrize(
