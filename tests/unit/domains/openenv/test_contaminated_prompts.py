@@ -23,6 +23,7 @@ from genenv_core.types import Rejection, TaskDraft, TaskSource
 from schemas.registry import empty
 from tests.mutations import mutation
 from tests.unit.domains.openenv.double import Sums, SumsServer, serving
+from tests.unit.domains.openenv.test_openenv_server import PLACE
 
 CONTAMINATION = "genenv_core/benchmarks/training/contamination.py"
 ITEMS = ("ducks", "geese", "hens", "cows", "pigs", "dogs", "cats", "bees", "ants", "bats")
@@ -121,7 +122,7 @@ def test_other_domains_are_not_compared(server: SumsServer) -> None:
     data = data_tasks({TaskSource.BASE: [base], TaskSource.TEST: [held]}, "0" * 10)
     assert HeldoutPrompts(desk, data).refused(held) is None
     options = {"url": server.url, "seeds": 100}
-    parts = [{"name": "openenv", "options": options}, {"name": "desk"}]
+    parts = [{"name": PLACE, "options": options}, {"name": "desk"}]
     several = get_domain("several", {"parts": parts})
     drafts = several.heldout_tasks(0, 4)
     base = several.base_tasks(0, 2)

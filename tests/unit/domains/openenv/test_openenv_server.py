@@ -42,7 +42,7 @@ from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
 from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
 
-NAME = "openenv"
+NAME, PLACE = "openenv", "genenv_core.domains.openenv:openenv"
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 9}
 SCHEMA = {"properties": {"first": NUMBER, "second": NUMBER}}
 GIVEN_ANYWAY = "        if not given:\n            continue\n        if given == 0:\n"
@@ -144,8 +144,8 @@ def test_a_fixed_set_is_counted_without_what_is_held_out(server: SumsServer) -> 
             "several",
             {
                 "parts": [
-                    {"name": "openenv", "as": "fixed", "options": {"url": other.url}},
-                    {"name": "openenv", "as": "free", "options": {**OPTIONS, "url": server.url}},
+                    {"name": PLACE, "as": "fixed", "options": {"url": other.url}},
+                    {"name": PLACE, "as": "free", "options": {**OPTIONS, "url": server.url}},
                 ]
             },
         )
