@@ -37,6 +37,7 @@ VIEW_NAMES = (
     "test_gains",
     "task_domains",
     "domains",
+    "fixed_sets",
     "lineage",
     "updates",
     "fidelity",

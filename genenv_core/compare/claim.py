@@ -22,28 +22,47 @@ _BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 
 
 def claim(made: PlayedComparison, *, version: str) -> str:
-    """Return the verdicts as Markdown, with the figure and what they rest on."""
+    """Return the verdicts as Markdown, with the figure and what they rest on.
+
+    Where all runs have several domains, a table of all test tasks stands before one a domain.
+    """
     judged, asked = made.judged, made.comparison
     first = next(iter(asked.arms))
-    measures = list(dict.fromkeys(verdict.measure for verdict in judged.verdicts))
-    others = list(dict.fromkeys(verdict.other for verdict in judged.verdicts))
-    cells = {(verdict.other, verdict.measure): _cell(verdict) for verdict in judged.verdicts}
+    domains = dict.fromkeys(verdict.domain for verdict in judged.by_domain)
+    tables = [_table(f"{first} against", judged.verdicts)]
+    tables += [
+        _table(
+            f"{first} against, in {domain}",
+            [verdict for verdict in judged.by_domain if verdict.domain == domain],
+        )
+        for domain in domains
+    ]
+    of_domains = f" Of the domains, {judged.family}, in each measure." if domains else ""
     lines = [
         f"![Gain in {MEASURES[judged.measure]} on test tasks by epoch, a line an arm]({FIGURE})",
         "",
-        f"| {first} against | {' | '.join(MEASURES[measure] for measure in measures)} |",
+        *(line for table in tables for line in (*table, "")),
+        f"Differences of gains on test tasks, in points of 100, at equal {BUDGETS[asked.budget]}, "
+        f"with 95 % t intervals over {_seeds(judged.seeds)}. *Better* and *worse* are decided by "
+        f"an exact sign-flip test with Holm's adjustment as well.{of_domains} Played with genenv "
+        f"{version} on `{asked.base}`.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: str, verdicts: Sequence[ArmVerdict]) -> list[str]:
+    """Return the lines of a table with a row for each other arm and a column for each measure."""
+    measures = list(dict.fromkeys(verdict.measure for verdict in verdicts))
+    others = list(dict.fromkeys(verdict.other for verdict in verdicts))
+    cells = {(verdict.other, verdict.measure): _cell(verdict) for verdict in verdicts}
+    return [
+        f"| {head} | {' | '.join(MEASURES[measure] for measure in measures)} |",
         "|---" * (1 + len(measures)) + "|",
         *(
             f"| {other} | {' | '.join(cells[other, measure] for measure in measures)} |"
             for other in others
         ),
-        "",
-        f"Differences of gains on test tasks, in points of 100, at equal {BUDGETS[asked.budget]}, "
-        f"with 95 % t intervals over {_seeds(judged.seeds)}. *Better* and *worse* are decided by "
-        "an exact sign-flip test with Holm's adjustment as well. Played with genenv "
-        f"{version} on `{asked.base}`.",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _cell(verdict: ArmVerdict) -> str:

@@ -136,6 +136,33 @@ def judged_while_played(domain: Domain) -> bool:
     return isinstance(domain, JudgedWhilePlayed) and domain.judged_while_played
 
 
+@runtime_checkable
+class ChoosesTasks(Protocol):
+    """A domain that may have a fixed set of tasks: pi_env then chooses among them, and writes none.
+
+    What such a run shows is a curriculum over that set, and its results say so.
+    """
+
+    def fixed_tasks(self) -> int | None:
+        """Return how many tasks may be trained on; None where pi_env writes tasks."""
+        ...
+
+
+@runtime_checkable
+class ComparesPrompts(Protocol):
+    """A domain of others' tasks, where tasks of unequal programs may be the same one.
+
+    A new task whose prompt repeats that of a held-out one is rejected as contaminated.
+    """
+
+    compares_prompts: bool
+
+
+def compares_prompts(domain: Domain) -> bool:
+    """Return whether prompts say, beside fingerprints, that a new task is a held-out one."""
+    return isinstance(domain, ComparesPrompts) and domain.compares_prompts
+
+
 FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
 """What to do about one of `files` that cannot be read."""
 
@@ -322,6 +349,24 @@ class JoinsDomains(Protocol):
     def own_task(self, draft: TaskDraft) -> tuple[Domain, TaskDraft]:
         """Return the domain that a task is of, and the task as that domain made it."""
         ...
+
+
+def fixed_sets(name: str, domain: Domain) -> dict[str, int]:
+    """Return how many tasks each fixed set has, by domain as the view `task_domains` names it.
+
+    Args:
+        name: the domain's name in the configuration.
+        domain: it, or several.
+    """
+    parts = (
+        domain.parts if isinstance(domain, JoinsDomains) else [PartOfSeveral(name, name, domain)]
+    )
+    counted = {
+        part.label: part.domain.fixed_tasks()
+        for part in parts
+        if isinstance(part.domain, ChoosesTasks)
+    }
+    return {label: count for label, count in counted.items() if count is not None}
 
 
 def shares_of(domain: Domain) -> Shares:

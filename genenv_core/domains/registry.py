@@ -36,6 +36,9 @@ PLACED = {
 """Domains of genenv itself that are no choice of people: `domains`, and `genenv certify FOLDER`
 with a model, stand for them."""
 
+OF_SERVERS = frozenset({"openenv", "ors", "nemo_gym"})
+"""genenv's own domains that play an environment of somebody else's, behind a server."""
+
 
 def known_domains() -> list[str]:
     """Return the names that `get_domain` accepts, sorted; plug-ins are not loaded for it."""
@@ -43,14 +46,17 @@ def known_domains() -> list[str]:
 
 
 def is_built_in(name: str, options: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a domain is part of genenv, and so tested with it; of several, whether all."""
-    if name != SEVERAL:
-        return name in own_points(DOMAINS)
-    try:
-        names = [part["name"] for part in (options or {})["parts"]]
-    except (KeyError, TypeError):
-        return False
-    return all(one in own_points(DOMAINS) for one in names)
+    """Return whether a domain is part of genenv, and so tested with it; of several, whether all.
+
+    An environment behind a server is not: whatever speaks to one asks a person first, and tries it.
+    """
+    names = [name]
+    if name == SEVERAL:
+        try:
+            names = [part["name"] for part in (options or {})["parts"]]
+        except (KeyError, TypeError):
+            return False
+    return all(one in own_points(DOMAINS) and one not in OF_SERVERS for one in names)
 
 
 def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from genenv_core.domains.registry import SEVERAL
+from genenv_core.report.fixed_sets import FixedSet
 from genenv_core.report.words import (
     MEASURES,
     SHORT_MEASURES,
@@ -113,7 +114,7 @@ class DomainOutcome:
 class Outcome:
     """A row of the view `outcomes`, its tokens of the view `spent`, and the run's findings.
 
-    `domains` are those of a run of several.
+    `domains` are those of a run of several, `fixed_sets` those whose tasks nobody writes.
     """
 
     run_id: str
@@ -138,6 +139,7 @@ class Outcome:
     tokens: int | None
     findings: tuple[RunFinding, ...] = ()
     domains: tuple[DomainOutcome, ...] = ()
+    fixed_sets: tuple[FixedSet, ...] = ()
 
     def says(self, fact: str, epoch: int) -> bool:
         """Return whether a finding says of an epoch what one of its stages noted as this fact."""
@@ -161,11 +163,12 @@ class Outcome:
     def values(self) -> dict[str, Any]:
         """Return `outcome` and, apart from it, `findings`, as JSON holds them.
 
-        A run of several domains has `domains` too.
+        A run of several domains has `domains` too, one over a fixed set `fixed_sets`.
         """
         values = asdict(self)
-        findings, domains = values.pop("findings"), values.pop("domains")
-        apart = {"domains": domains} if domains else {}
+        findings = values.pop("findings")
+        some = {name: values.pop(name) for name in ("domains", "fixed_sets")}
+        apart = {name: rows for name, rows in some.items() if rows}
         return {"outcome": values, "findings": findings, **apart}
 
     @property
@@ -189,6 +192,7 @@ class Outcome:
                 f"{percent(self.share_signal)} of the groups with signal"
             )
         lines += [one.line(self.measure) for one in self.domains]
+        lines += [one.line for one in self.fixed_sets]
         if self.seconds_an_epoch and self.tokens:
             took, tokens = duration(self.seconds_an_epoch), count(self.tokens // self.epochs)
             lines.append(f"an epoch took {took} and {tokens} tokens on average{self.reused}")
@@ -243,7 +247,9 @@ class Headline:
 def outcome_query(run: str) -> str:
     """Return the question whose one row is the outcome of a run."""
     return (
-        "SELECT o.*, s.tokens\nFROM outcomes AS o\n"
+        "SELECT o.*, s.tokens,\n"
+        "    (SELECT list(struct_pack(domain, tasks, played) ORDER BY domain) FROM fixed_sets AS f"
+        "\n    WHERE f.run_id = o.run_id) AS fixed_sets\nFROM outcomes AS o\n"
         "LEFT JOIN spent AS s ON s.run_id = o.run_id AND s.epoch = o.epoch\n"
         f"WHERE o.run_id = {text(run)}"
     )
@@ -285,9 +291,10 @@ def outcome_of(
 ) -> Outcome:
     """Return the record of the answers to these questions."""
     return Outcome(
-        **row,
+        **{name: value for name, value in row.items() if name != "fixed_sets"},
         findings=tuple(RunFinding(**one) for one in findings),
         domains=tuple(DomainOutcome(**one) for one in domains),
+        fixed_sets=tuple(FixedSet(**one) for one in row["fixed_sets"] or ()),
     )
 
 
@@ -324,6 +331,9 @@ def headlines(outcome: Outcome) -> list[Headline]:
     if one.share_signal is not None:
         note = "of new tasks; pi_agent learns from no other"
         found.append(Headline("groups with signal", percent(one.share_signal), note))
+    for fixed in one.fixed_sets:
+        note = f"tasks of {fixed.domain} played; pi_env chooses among them and writes none"
+        found.append(Headline("fixed set", f"{fixed.played} of {fixed.tasks}", note))
     if one.seconds and one.seconds_an_epoch:
         each = f"{duration(one.seconds_an_epoch)} an epoch, bootstrap left out{one.reused}"
         found.append(Headline("time at work", duration(one.seconds), each))

@@ -261,7 +261,7 @@ class StageRuns(
     )
 
 
-class Runs(Table, key=("run_id",), version=3):
+class Runs(Table, key=("run_id",), version=4, added={4: ("fixed_tasks",)}):
     """One row a run: its configuration, and what people say of it."""
 
     run_id: str = fields.ident("Name of the run.")
@@ -282,4 +282,9 @@ class Runs(Table, key=("run_id",), version=3):
     )
     branch_epoch: int = fields.count(
         "Last epoch that it takes over from that run; 0 is the start.", nullable=True
+    )
+    fixed_tasks: str = fields.json_object(
+        "JSON object of the domains whose tasks are a fixed set, of which pi_env only chooses: how "
+        "many may be trained on. Null where it writes tasks, and of older runs.",
+        nullable=True,
     )

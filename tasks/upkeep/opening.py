@@ -8,6 +8,9 @@ from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.config.until import Until
+from genenv_core.domains.protocol import fixed_sets
+from genenv_core.domains.registry import get_domain, is_built_in
+from genenv_core.report.fixed_sets import FIXED_SETS, FixedSet
 from genenv_core.storage.records.branches import Branch, note_branch
 from genenv_core.storage.records.draws import close_draws, force_draw
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending
@@ -24,11 +27,24 @@ def open_run(config: RunConfig, said: Change | None = None) -> None:
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)
     store = artifacts_of(config.root).store
-    RunLog(store, name).open(dump(config), datetime.now(UTC))
+    fixed = fixed_sets_of(config)
+    RunLog(store, name).open(dump(config), datetime.now(UTC), fixed)
     clear_ending(store, name)
     if said is not None:
         change_labels(store, name, said)
-    emit(Event("run", facts={"run_id": name, "epochs": config.epochs, "arm": config.arm.value}))
+    said_of_run = {"run_id": name, "epochs": config.epochs, "arm": config.arm.value}
+    for domain, count in fixed.items():
+        log.info("run=%s %s", name, FixedSet(domain, count).line)
+    emit(Event("run", facts={**said_of_run, FIXED_SETS: fixed}))
+
+
+def fixed_sets_of(config: RunConfig) -> dict[str, int]:
+    """Return the fixed sets that a run's tasks are of, by domain; genenv's own domains have none.
+
+    Raises ConfigError where a domain cannot be opened.
+    """
+    name, options = config.domain.name, config.domain.options
+    return {} if is_built_in(name, options) else fixed_sets(name, get_domain(name, options))
 
 
 def open_branch(config: RunConfig, branch: Branch | None) -> None:

@@ -91,6 +91,7 @@ def _world(tasks: int, n: int) -> dict[str, pl.DataFrame]:
             "pinned": False,
             "branch_of": None,
             "branch_epoch": None,
+            "fixed_tasks": '{"desk":40}',
         }
     )
     return {name: pl.DataFrame(found, schema=schema(name)) for name, found in rows.items()}

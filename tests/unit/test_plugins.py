@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
+from operator import attrgetter
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from genenv_core import plugins
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
-from genenv_core.domains.registry import get_domain, is_built_in, known_domains
+from genenv_core.domains.kit.served.domain import ServedDomain
+from genenv_core.domains.registry import OF_SERVERS, get_domain, is_built_in, known_domains
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import BENCHMARKS, DOMAINS, known_names, own_points, point_of
 from tests.mutations import mutation
@@ -32,6 +36,19 @@ def test_what_is_installed_is_what_the_project_names(group: str) -> None:
     assert {name: point.value for name, point in own_points(group).items()} == named
     for point in own_points(group).values():
         assert point.load() is not None
+
+
+@mutation(
+    "a server's environment counts as genenv's own", "genenv_core/domains/registry.py",
+    " and one not in OF_SERVERS", "",
+)  # fmt: skip
+@pytest.mark.parametrize("point", own_points(DOMAINS).values(), ids=attrgetter("name"))
+def test_whose_environment_a_domain_plays(point: EntryPoint) -> None:
+    """That of somebody's server is not genenv's own: replays ask for it, and runs try it first."""
+    makes = get_type_hints(point.load()).get("return")
+    served = isinstance(makes, type) and issubclass(makes, ServedDomain)
+    assert (point.name in OF_SERVERS) == served
+    assert is_built_in(point.name) == (not served)
 
 
 @mutation(

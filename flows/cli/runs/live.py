@@ -28,6 +28,7 @@ from genenv_core.config.until import Until
 from genenv_core.epoch.reached import first_texts_line, warm_start_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import GenenvError
+from genenv_core.report.fixed_sets import FIXED_SETS, FixedSet
 from genenv_core.storage.store.opening import home_of, open_once
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
@@ -188,6 +189,8 @@ class RunView:
         if event.kind == "limit":
             self._limit(event)
             return
+        for domain, tasks in event.facts.get(FIXED_SETS, {}).items():
+            self._line(FixedSet(domain, tasks).line)
         key = (event.epoch, event.stage)
         if event.kind == "started":
             self._running[key] = ({"": event}, time.monotonic())

@@ -25,21 +25,41 @@ _WORD = re.compile(r"\w+")
 
 
 class KnownItems:
-    """The items of a benchmark: (id, text, calls of the right answer)."""
+    """The items of a benchmark: (id, text, calls of the right answer).
 
-    def __init__(self, items: Iterable[tuple[str, str, Sequence[Call]]]) -> None:
+    Where `form` has other texts of the same origin, runs of words that one of them has, or that two
+    items have, tell no item: they are the form of the texts.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[tuple[str, str, Sequence[Call]]],
+        form: Iterable[str] | None = None,
+    ) -> None:
         """Take note of the items' words and calls."""
         self._runs: dict[int, dict[str, str]] = {}
         self._calls: dict[tuple[str, ...], str] = {}
+        shared = set[str]()
         for item, text, calls in items:
             words = _words(text)
             if len(words) >= LEAST:
                 length = min(WORDS, len(words))
                 runs = self._runs.setdefault(length, {})
                 for run in _runs(words, length):
-                    runs.setdefault(run, item)
+                    if runs.setdefault(run, item) != item:
+                        shared.add(run)
             if calls and any(call.arguments for call in calls):
                 self._calls.setdefault(_spelled(calls), item)
+        if form is not None:
+            self._leave_out(form, shared)
+
+    def _leave_out(self, form: Iterable[str], shared: set[str]) -> None:
+        """Forget the runs of words in `shared`, and those that one of the texts has."""
+        texts = [_words(text) for text in form]
+        for length, runs in self._runs.items():
+            said = (run for words in texts for run in _runs(words, length))
+            for run in shared.union(said) & runs.keys():
+                del runs[run]
 
     def repeated(self, text: str, calls: Sequence[Call]) -> str:
         """Return which item a task repeats, and how; '' for none."""

@@ -1,7 +1,4 @@
-"""An environment behind an OpenEnv server as a domain.
-
-`domain.name: genenv_core.domains.openenv:openenv`
-"""
+"""An environment behind an OpenEnv server as a domain: `domain.name: openenv`."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ class OpenEnvDomain(ServedDomain):
         facts = facts_of(server, tasks=options.reset is None)
         schema: dict[str, Any] = options.reset or of_seeds(options.seeds)
         super().__init__(options, server, facts.splits, schema, facts.about)
+        self.seeds = 0 if options.reset or facts.splits else options.seeds
         if takes_mcp(facts.action):
             listed = self.asked(lambda session: session.step(LIST_TOOLS))
             self._form = McpForm(listed.observation.get("tools"))

@@ -32,14 +32,20 @@ class ServerFacts:
 def facts_of(server: RemoteServer, *, tasks: bool) -> ServerFacts:
     """Return what a server says; with `tasks` also which it has.
 
-    Raises ConfigError where no server answers, or another one than of OpenEnv.
+    A server of `openenv` 0.10 has one environment: neither a reset nor the socket names any. Raises
+    ConfigError where no server answers, another one than of OpenEnv, or one that lists several.
     """
     with asked_of(server) as place:
         said = as_object(server.call("GET", "/metadata"))
         schema = as_object(server.call("GET", "/schema"))
-        named = environments_of(server)[:1] if tasks else []
-        splits = splits_of(server, named[0]) if named else {}
+        named = environments_of(server) if tasks else []
+        splits = splits_of(server, named[0]) if len(named) == 1 else {}
     if not as_object(schema.get("action")):
         raise ConfigError(f"{place}: its /schema names no action, so it is no OpenEnv server")
+    if len(named) > 1:
+        raise ConfigError(
+            f"{place}: it lists {', '.join(named)}, and a session of OpenEnv cannot name one: "
+            "serve each environment at an address of its own"
+        )
     name, version, about = (str(said.get(one) or "") for one in ("name", "version", "description"))
     return ServerFacts(name, version, about, schema, splits)

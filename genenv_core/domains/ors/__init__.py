@@ -1,7 +1,4 @@
-"""An environment behind a server of ORS, the protocol of OpenReward, as a domain.
-
-`domain.name: genenv_core.domains.ors:ors`
-"""
+"""An environment behind a server of ORS, the protocol of OpenReward: `domain.name: ors`."""
 
 from __future__ import annotations
 

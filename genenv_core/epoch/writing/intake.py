@@ -13,6 +13,7 @@ from genenv_core.algorithm.admission import known as known_task
 from genenv_core.domains.protocol import Domain, shares_of
 from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
 from genenv_core.epoch.trouble import NO_TASK
+from genenv_core.epoch.writing.contamination import HeldoutPrompts
 from genenv_core.epoch.writing.resembling import resemblances
 from genenv_core.errors import DomainError
 from genenv_core.ids import task_id
@@ -83,8 +84,9 @@ class Intake:
     """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
 
     `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
-    held-out one of `data` or to any of `recent` is rejected. So is one with a flaw, while the
-    `guard` is on; its certificate is a row either way. Ids come from epoch and scope.
+    held-out one of `data` or to any of `recent` is rejected, and where the domain compares prompts
+    one that says what a held-out one says. So is one with a flaw, while the `guard` is on; its
+    certificate is a row either way. Ids come from epoch and scope.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Intake:
         self._guard = guard
         self._data, self._recent = data, recent
         self._heldout = _fingerprints(of_source(data, *HELDOUT))
+        self._prompts = HeldoutPrompts(domain, data)
         self._history = _fingerprints(recent)
         self._taken: set[str] = set()
         self._shares = shares_of(domain)
@@ -136,6 +139,7 @@ class Intake:
     def _refused(self, draft: TaskDraft, ident: str) -> Rejected | None:
         """Return why the draft is no task; keep its certificate if it is a new one."""
         old = known_task(draft, batch=self._taken, history=self._history, heldout=self._heldout)
+        old = old or self._prompts.refused(draft)
         if old is not None:
             return old
         checks = certify(draft, self.domain)

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -75,11 +75,15 @@ class StageAttempt(SealedRecord):
 
 
 class RunInfo(SealedRecord):
-    """What a run is: its resolved configuration, and when it was first started (UTC)."""
+    """What a run is: its resolved configuration, and when it was first started (UTC).
+
+    `fixed_tasks` counts by domain the tasks of fixed sets, as `fixed_sets` of a domain does.
+    """
 
     run_id: str
     started_at: datetime
     config: dict[str, Any]
+    fixed_tasks: dict[str, int] = Field(default_factory=dict[str, int])
 
 
 class RunLog:
@@ -94,16 +98,19 @@ class RunLog:
         self._store = store
         self.run_id = run_id
 
-    def open(self, config: dict[str, Any], now: datetime) -> None:
+    def open(
+        self, config: dict[str, Any], now: datetime, fixed_tasks: Mapping[str, int] | None = None
+    ) -> None:
         """Note the resolved configuration; a changed one (more epochs, say) replaces the old."""
         try:
             known = self.info()
         except NotFound:
             known = None
-        if known is None or known.config != config:
+        fixed = dict(fixed_tasks or {})
+        if known is None or (known.config, known.fixed_tasks) != (config, fixed):
             began = [attempt.started_at for attempt in self.attempts()]
             started = known.started_at if known else min(began, default=now)
-            info = RunInfo(run_id=self.run_id, started_at=started, config=config)
+            info = RunInfo(run_id=self.run_id, started_at=started, config=config, fixed_tasks=fixed)
             self._store.replace(paths.run_config(self.run_id), info.to_bytes())
 
     def info(self) -> RunInfo:

@@ -244,4 +244,5 @@ def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> dict[s
         "pinned": labels.pinned,
         "branch_of": point.run_id if point else None,
         "branch_epoch": point.epoch if point else None,
+        "fixed_tasks": canonical_json(info.fixed_tasks).decode() if info.fixed_tasks else None,
     }

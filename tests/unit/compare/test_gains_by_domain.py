@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 from genenv_core.algorithm.paired import Decision, holm
+from genenv_core.compare.claim import claim
 from genenv_core.compare.judging import judge
 from genenv_core.compare.page import PlayedComparison, as_values, render
 from genenv_core.compare.results import Played, read_results
@@ -81,6 +82,37 @@ def test_only_domains_of_all_runs_are_compared() -> None:
     assert judge(comparison(list(ARMS), range(10)), runs).by_domain == []
     few = judge(comparison(list(ARMS), range(1)), by_domain(1))
     assert (few.by_domain, few.family) == ([], "")
+
+
+@mutation(
+    "the claim of a domain is that of all", "genenv_core/compare/claim.py",
+    "[verdict for verdict in judged.by_domain if verdict.domain == domain]", "judged.verdicts",
+)  # fmt: skip
+@mutation(
+    "a claim leaves domains out", "genenv_core/compare/claim.py",
+    "tables += [", "_ = [",
+)  # fmt: skip
+def test_a_claim_has_a_table_of_all_and_one_a_domain() -> None:
+    made = made_of(by_domain())
+    text = claim(made, version="1")
+    tables = [one.splitlines() for one in text.split("\n\n") if one.startswith("| genenv against")]
+    assert [one[0].split(" | ")[0] for one in tables] == [
+        "| genenv against", "| genenv against, in a", "| genenv against, in b",
+    ]  # fmt: skip
+    for domain, table in zip("ab", tables[1:], strict=True):
+        own = [one for one in made.judged.by_domain if one.domain == domain]
+        numbers = [
+            f"{100 * one.difference.mean:+.1f} [{100 * one.difference.low:.1f}, "
+            f"{100 * one.difference.high:.1f}]"
+            for one in own
+        ]
+        assert len(table) == 4 and all("\n".join(table).count(one) >= 1 for one in numbers)
+    assert "Of the domains, 4 comparisons (2 other arms in 2 domains) are one family" in text
+    plain = comparison(list(ARMS), range(10))
+    runs = simulated(ARMS, 10)
+    one = replace(made, comparison=plain, results=runs, judged=judge(plain, runs))
+    said = claim(one, version="1")
+    assert said.count("| genenv against") == 1 and "domain" not in said
 
 
 def test_page_and_values_have_them_and_those_of_one_domain_do_not() -> None:

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,25 +22,19 @@ RUN = "killed"
 class MortalServer(Protocol):
     """A server that a test kills and starts again."""
 
-    @property
-    def url(self) -> str: ...
-
     def kill(self) -> None: ...
 
     def start(self) -> None: ...
 
 
 class KilledRuns:
-    """Epochs of `tiny` on a domain of a server.
+    """Epochs of `tiny` on a domain; `options` have the address of its server.
 
-    The run that is killed is a command; the others are played in this process.
+    A run that is killed is a command; the others are played in this process.
     """
 
-    def __init__(
-        self, server: MortalServer, name: str, options: dict[str, Any], epochs: int = 1
-    ) -> None:
-        self._server, self._epochs = server, epochs
-        options = {**options, "url": server.url}
+    def __init__(self, name: str, options: dict[str, Any], epochs: int = 1) -> None:
+        self._epochs = epochs
         self._settings = (
             *("tracking.enabled=false", "seed=3", "rollout.shard_groups=2"),
             *(f"domain.name={name}", f"domain.options={json.dumps(options)}"),
@@ -47,27 +42,39 @@ class KilledRuns:
             *("bootstrap.agent_steps=120", "bootstrap.env_steps=80"),
         )
 
-    def end_alike(self, folder: Path) -> list[float]:
+    def end_alike(self, server: MortalServer, folder: Path) -> list[float]:
         """Check that both runs end with the same, and return their rewards, each once."""
         calm, harmed = folder / "calm", folder / "harmed"
-        self._play(calm)
+        self.end(calm)
 
         first = self._command(harmed)
         until(lambda: _shards(harmed) >= 1)
-        self._server.kill()
-        self._server.start()
+        server.kill()
+        server.start()
         until(lambda: _shards(harmed) >= 3)
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
-        assert first.returncode == -signal.SIGKILL
-        self._play(harmed)
+        _kill(first)
+        self.end(harmed)
 
         assert differing(str(calm), str(harmed)) == 0
         found = frame(harmed, "SELECT DISTINCT reward FROM scores ORDER BY reward")
         return list(found["reward"])
 
-    def _play(self, root: Path) -> None:
+    def end(self, root: Path) -> None:
+        """Play a run that nobody kills to its end."""
         run(tiny(root, *self._settings, epochs=self._epochs, run_id=RUN))
+
+    def end_after_a_kill(self, root: Path, killed: Callable[[], None]) -> int:
+        """Kill a run that has stored attempts, call `killed`, and let it go on to its end.
+
+        Returns how many shards of attempts were stored before.
+        """
+        first = self._command(root)
+        until(lambda: _shards(root) >= 1)
+        _kill(first)
+        stored = _shards(root)
+        killed()
+        self.end(root)
+        return stored
 
     def _command(self, root: Path) -> subprocess.Popen[str]:
         command = (*(sys.executable, "-m", "flows.cli.app", "run", "tiny"), "--root", str(root))
@@ -79,6 +86,12 @@ class KilledRuns:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
 
 
 def _shards(root: Path) -> int:

@@ -20,6 +20,7 @@ from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.progress import Event, emit
+from tasks.upkeep.opening import open_run
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
@@ -112,3 +113,38 @@ def test_a_run_says_how_far_bootstrap_is_and_what_it_reached(
     assert said.count("pi_env: 5 of 5 steps, loss 1.000") == 1
     assert sum(line.startswith("pi_agent: 9 of 9 steps, loss 0.250") for line in said) == 1
     assert said[-1] == "pi_env wrote 8 texts in epoch 1, 6 of them valid (75%)"
+
+
+FIXED = """
+from genenv_core.domains.arithmetic import Arithmetic
+
+
+class Fixed(Arithmetic):
+    def fixed_tasks(self):
+        return 40
+"""
+
+
+@mutation(
+    "the first lines keep quiet about a fixed set", LIVE,
+    "in event.facts.get(FIXED_SETS, {}).items():", "in ():",
+)  # fmt: skip
+@mutation(
+    "a run does not note its fixed set", "tasks/upkeep/opening.py",
+    "open(dump(config), datetime.now(UTC), fixed)", "open(dump(config), datetime.now(UTC))",
+)  # fmt: skip
+def test_a_run_over_a_fixed_set_says_so_first_and_last(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "set_of_forty.py").write_text(FIXED, encoding="utf-8")
+    root, name = tmp_path / "root", f"{tmp_path}/set_of_forty.py:Fixed"
+    own = [f"root={root}", "tracking.enabled=false", f"domain.name={name}"]
+    config = resolve("tiny", overrides=own).model_copy(update={"run_id": "run-a"})
+    with RunView(config, quiet=False):
+        open_run(config)
+    first = f"{name}: pi_env writes no tasks and chooses among 40 that are there"
+    assert capsys.readouterr().out.splitlines()[1].startswith(first)
+    (last,) = outcome_of_run(LocalStore(root), "run-a").fixed_sets
+    assert (last.domain, last.tasks, last.played) == (name, 40, 0)
+    open_run(config.model_copy(update={"domain": resolve("tiny").domain}))
+    assert outcome_of_run(LocalStore(root), "run-a").fixed_sets == ()

@@ -2,16 +2,19 @@
 
 Invariants: every number is the view's; a run without an epoch has none; a finding names its epochs
 as people do; those of the newest two epochs stand apart from earlier ones; the gravest comes first;
-a run of several domains has a line for each, and one of one domain has none.
+a run of several domains has a line for each, and one of one domain has none; a run over a
+fixed set of tasks says so.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from genenv_core.report.fixed_sets import FixedSet
 from genenv_core.report.outcome import (
     DomainOutcome,
     Outcome,
@@ -164,6 +167,27 @@ def test_each_domain_of_several_has_a_line() -> None:
     assert DomainOutcome("sums", *[None] * 6).line(None) == "sums: nothing yet"
     assert outcome(domains=(desk,)).values["domains"][0]["p_hat"] == 0.375
     assert set(outcome().values) == {"outcome", "findings"}
+
+
+@mutation(
+    "lines keep quiet about a fixed set", OUTCOME, "lines += [one.line for one in self.fixed_sets]",
+    "pass",
+)  # fmt: skip
+@mutation(
+    "a page keeps quiet about a fixed set", OUTCOME, "for fixed in one.fixed_sets:",
+    "for fixed in one.fixed_sets[:0]:",
+)  # fmt: skip
+def test_a_fixed_set_is_said_wherever_the_outcome_is() -> None:
+    chosen = FixedSet("openenv", 40, 17)
+    said = outcome(fixed_sets=(chosen,))
+    assert chosen.line in said.lines and said.values["fixed_sets"] == (asdict(chosen),)
+    assert chosen.line == (
+        "openenv: pi_env writes no tasks and chooses among 40 that are there (a curriculum over a "
+        "fixed set); the run has played 17 of them"
+    )
+    assert FixedSet("openenv", 40).line.endswith("(a curriculum over a fixed set)")
+    (head,) = [one for one in headlines(said) if one.label == "fixed set"]
+    assert (head.value, head.note[:23]) == ("17 of 40", "tasks of openenv played")
 
 
 @mutation(

@@ -141,6 +141,10 @@ RECORDED: dict[str, dict[int, str]] = {
         "run_id VARCHAR, arm VARCHAR, domain VARCHAR, seed BIGINT, epochs_planned BIGINT, "
         "started_at TIMESTAMP WITH TIME ZONE, config VARCHAR, tags VARCHAR[], note VARCHAR, "
         "pinned BOOLEAN, branch_of VARCHAR?, branch_epoch BIGINT?"
+    ), 4: (
+        "run_id VARCHAR, arm VARCHAR, domain VARCHAR, seed BIGINT, epochs_planned BIGINT, "
+        "started_at TIMESTAMP WITH TIME ZONE, config VARCHAR, tags VARCHAR[], note VARCHAR, "
+        "pinned BOOLEAN, branch_of VARCHAR?, branch_epoch BIGINT?, fixed_tasks VARCHAR?"
     )},
 }  # fmt: skip
 """Columns with their types, `?` for one that may be null, by table and version. Leave a version as

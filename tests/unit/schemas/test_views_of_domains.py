@@ -107,3 +107,31 @@ def test_a_run_of_one_domain_has_one_row_an_epoch(tmp_path: Path) -> None:
     whole = ask(tmp_path, tables, "SELECT * FROM curriculum ORDER BY epoch")
     same = ["tasks", "attempts", "p_hat", "share_in_band", "difficulty"]
     assert found.filter(pl.col("epoch") > 0).select(same).equals(whole.select(same))
+
+
+@mutation(
+    "equal tasks of a fixed set count twice", "schemas/views/fixed_sets.sql",
+    "count(DISTINCT t.fingerprint)", "count(t.fingerprint)",
+)  # fmt: skip
+@mutation(
+    "a fixed set that nobody played is left out", "schemas/views/fixed_sets.sql",
+    "LEFT JOIN attempted", "INNER JOIN attempted",
+)  # fmt: skip
+def test_fixed_sets_count_different_tasks_that_were_attempted(tmp_path: Path) -> None:
+    tables = of_two()
+    attempted = tables["task_scores"].select("task_id")
+    twice = attempted.join(names(tables).filter(domain="b"), on="task_id")["task_id"].head(2)
+    assert len(twice) == 2
+    prints = pl.when(pl.col("task_id").is_in(twice.implode())).then(pl.lit("same"))
+    tasks = tables["tasks"].with_columns(fingerprint=prints.otherwise(pl.col("fingerprint")))
+    runs = tables["runs"].with_columns(fixed_tasks=pl.lit('{"b":40,"c":7}'))
+    found = ask(tmp_path, tables | {"tasks": tasks, "runs": runs}, "SELECT * FROM fixed_sets")
+    played = attempted.join(tasks, on="task_id").join(
+        names(tables).filter(domain="b"), on="task_id", how="semi"
+    )
+    assert found.sort("domain").rows() == [
+        ("run-a", "genenv", "b", 40, played["fingerprint"].n_unique()),
+        ("run-a", "genenv", "c", 7, 0),
+    ]
+    written = tables["runs"].with_columns(fixed_tasks=pl.lit(None, pl.String))
+    assert ask(tmp_path, tables | {"runs": written}, "SELECT * FROM fixed_sets").is_empty()

@@ -47,6 +47,9 @@ Result = TypeVar("Result")
 SLACK = 1e-9
 """What a sum of rewards may be off."""
 
+COUNTED = 50_000
+"""Most tasks of a set that are looked at to say how many are not held out."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenedTask:
@@ -74,15 +77,18 @@ class ServedDomain(ABC):
         code: raised when the same server would give another task or another verdict.
         rules: what pi_env reads before the schema.
         widen: what to do where there are too few tasks.
+        seeds: how many seeds pi_env chooses among, where these are the tasks; else 0.
     """
 
     name: str
     version: str
     tools: Sequence[JsonObject]
     judged_while_played = True
+    compares_prompts = True
     code: str
     rules: str
     widen: str
+    seeds = 0
 
     def __init__(
         self,
@@ -208,6 +214,24 @@ class ServedDomain(ABC):
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
         """Return an empty text, a number, and the request."""
         return ["", "0", draft.prompt]
+
+    def fixed_tasks(self) -> int | None:
+        """Return how many tasks pi_env chooses among; None where it writes their arguments.
+
+        Of more than `COUNTED` it is the share that a hash leaves on average.
+        """
+        if self._splits:
+            split = self.options.split
+            chosen = [
+                {"index": i, "split": split} for i in range(min(self._splits[split], COUNTED))
+            ]
+            size = self._splits[split]
+        elif self.seeds:
+            chosen = [{"seed": seed} for seed in range(min(self.seeds, COUNTED))]
+            size = self.seeds
+        else:
+            return None
+        return round(size * sum(not self.is_heldout(one) for one in chosen) / len(chosen))
 
     def is_heldout(self, arguments: JsonObject) -> bool:
         """Return whether the task of reset arguments is for evaluation alone."""

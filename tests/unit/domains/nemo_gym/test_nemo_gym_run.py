@@ -25,7 +25,7 @@ def test_a_run_with_nemo_gym_survives_its_own_end_and_that_of_its_server(
 ) -> None:
     options = {**OPTIONS, "rows": written_rows(tmp_path), "sessions": 2}
     with serving() as server:
-        rewards = KilledRuns(server, NAME, options).end_alike(tmp_path)
+        rewards = KilledRuns(NAME, {**options, "url": server.url}).end_alike(server, tmp_path)
     assert {0.0, 1.0} <= set(rewards) <= {0.0, 1 / 3, 0.5, 1.0}
     stored = frame(tmp_path / "harmed", "SELECT messages FROM trace_tokens")["messages"]
     named = [one for one in stored if '"correct"' in one and '"silent"' in one]

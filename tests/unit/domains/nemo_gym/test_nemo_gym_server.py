@@ -32,7 +32,7 @@ from tests.unit.domains.nemo_gym.double import GymSumsServer, serving, written_r
 from tests.unit.domains.served_play import played
 from tests.waiting import BOUND_S, until
 
-NAME = "genenv_core.domains.nemo_gym:nemo_gym"
+NAME = "nemo_gym"
 OPTIONS: dict[str, Any] = {"answer": "right", "explain": False, "split_field": "split"}
 HINT = written({"name": "hint", "arguments": {}})
 

@@ -66,6 +66,7 @@ class SumsServer(Double):
 
     room: int = 100
     tasks: bool = False
+    environments: tuple[str, ...] = ("sums",)
     action: dict[str, Any] = field(default_factory=lambda: ACTION)
     session: Callable[[], Any] = Sums
     spoil: Callable[[dict[str, Any], str], str | None] = lambda _, text: text
@@ -100,7 +101,7 @@ class SumsServer(Double):
         return web.json_response({"action": self.action, "observation": {}, "state": {}})
 
     async def _environments(self, request: web.Request) -> web.Response:
-        return web.json_response(["sums"])
+        return web.json_response(self.environments)
 
     async def _splits(self, request: web.Request) -> web.Response:
         if not self.tasks:

@@ -19,7 +19,8 @@ import pytest
 from genenv_core.domains.kit.served.client import Patience
 from genenv_core.domains.openenv import openenv
 from genenv_core.domains.openenv.domain import OpenEnvDomain
-from genenv_core.domains.protocol import Episode
+from genenv_core.domains.protocol import Episode, fixed_sets
+from genenv_core.domains.registry import get_domain
 from genenv_core.domains.rewards import rewards_given
 from genenv_core.domains.steps import stepped
 from genenv_core.errors import ConfigError, DomainError
@@ -36,12 +37,12 @@ from genenv_core.types import (
 )
 from tests.examples import some
 from tests.mutations import mutation
-from tests.unit.domains.openenv.double import Sums, SumsServer, serving
+from tests.unit.domains.openenv.double import TASKS, Sums, SumsServer, serving
 from tests.unit.domains.openenv.real import EXAMPLES, RealServer, python
 from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S
 
-NAME = "genenv_core.domains.openenv:openenv"
+NAME, PLACE = "openenv", "genenv_core.domains.openenv:openenv"
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 9}
 SCHEMA = {"properties": {"first": NUMBER, "second": NUMBER}}
 GIVEN_ANYWAY = "        if not given:\n            continue\n        if given == 0:\n"
@@ -85,6 +86,18 @@ def test_it_plays_without_a_fault(any_server: Any) -> None:
     assert check_domain(NAME, options, base=20, heldout=5) == []
 
 
+@pytest.mark.slow
+def test_servers_are_domains_beside_others_without_a_fault(server: SumsServer) -> None:
+    with serving() as other:
+        parts: list[dict[str, Any]] = [
+            {"name": NAME, "as": f"of_{place}", "options": {**OPTIONS, "url": one.url}}
+            for place, one in enumerate((server, other))
+        ]
+        assert check_domain("several", {"parts": parts}, base=10, heldout=4) == []
+        beside = {"parts": [parts[0], {"name": "desk"}]}
+        assert check_domain("several", beside, base=10, heldout=4) == []
+
+
 @pytest.mark.parametrize(
     ("tasks", "program"),
     [
@@ -103,6 +116,40 @@ def test_without_a_schema_its_tasks_are_the_servers_own(tasks: bool, program: st
         assert all(domain.parse(one.program)[0] != one for one in held)
         if tasks:
             assert {one.spec["reset"]["split"] for one in held} == {"test"}
+
+
+@mutation(
+    "held-out tasks count in a fixed set", "genenv_core/domains/kit/served/domain.py",
+    "sum(not self.is_heldout(one) for one in chosen)", "len(chosen)",
+)  # fmt: skip
+@mutation(
+    "arguments that pi_env writes are a fixed set", "genenv_core/domains/openenv/domain.py",
+    "0 if options.reset or facts.splits else options.seeds", "options.seeds",
+)  # fmt: skip
+def test_a_fixed_set_is_counted_without_what_is_held_out(server: SumsServer) -> None:
+    domain = made(server.url)
+    assert domain.fixed_tasks() is None and fixed_sets("mine", domain) == {}
+    seeds = openenv({"url": server.url, "seeds": 100})
+    held = sum(seeds.is_heldout({"seed": seed}) for seed in range(100))
+    assert held > 0 and fixed_sets("mine", seeds) == {"mine": 100 - held}
+    assert openenv({"url": server.url, "seeds": 2**31 - 1}).fixed_tasks() in range(
+        int(0.79 * 2**31), int(0.81 * 2**31)
+    )
+    with serving(tasks=True) as other:
+        own, apart = openenv({"url": other.url}), {"test_split": "none"}
+        assert own.fixed_tasks() == TASKS["train"]
+        counted = openenv({"url": other.url, **apart}).fixed_tasks()
+        assert counted is not None and 0 < counted < TASKS["train"]
+        several = get_domain(
+            "several",
+            {
+                "parts": [
+                    {"name": PLACE, "as": "fixed", "options": {"url": other.url}},
+                    {"name": PLACE, "as": "free", "options": {**OPTIONS, "url": server.url}},
+                ]
+            },
+        )
+        assert fixed_sets("several", several) == {"fixed": TASKS["train"]}
 
 
 @pytest.mark.slow
@@ -256,6 +303,35 @@ def test_an_attempt_goes_on_when_the_server_is_back(server: SumsServer) -> None:
     assert "domain.options.repeatable is false" in again.messages[0]["content"]
 
 
+@mutation(
+    "a full server is another refusal", "genenv_core/domains/kit/served/sessions.py",
+    'raise EnvironmentLost(f"the server is full: {error.message}") from error', "raise",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("room", "sessions", "said"),
+    [
+        (1, 64, "the server is full: Server at capacity"),
+        (
+            64,
+            1,
+            "the server has room for 1 sessions, and all are in use: raise domain.options.sess",
+        ),
+    ],
+)
+def test_an_attempt_without_room_is_the_environments_failure(
+    server: SumsServer, room: int, sessions: int, said: str
+) -> None:
+    server.room = room
+    domain = made(server.url, wait_s=0, sessions=sessions, repeatable=False)
+    draft = task(domain)
+    first, second = domain.episode(draft, 0), domain.episode(draft, 0)
+    assert not first.step("8").done
+    failed = stepped(second.step, "7")
+    assert failed.failed and failed.cause is Cause.ENVIRONMENT
+    assert said in failed.messages[0]["content"]
+    assert first.step("7").done and second.step("7").done
+
+
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
@@ -350,11 +426,19 @@ def test_all_attempts_together_wait_for_a_lost_server() -> None:
     assert not patience.over()
 
 
+@mutation(
+    "of several environments the first is taken unasked", "genenv_core/domains/openenv/facts.py",
+    "if len(named) > 1:", "if len(named) > 2:",
+)  # fmt: skip
 def test_no_server_and_another_server_are_said(server: SumsServer) -> None:
     with pytest.raises(ConfigError, match="no server answers there"):
         made("http://127.0.0.1:9", wait_s=0)
     with pytest.raises(ConfigError, match="no server is named"):
         openenv({})
+    with serving(environments=("sums", "words")) as both:
+        with pytest.raises(ConfigError, match="lists sums, words, and a session of OpenEnv cannot"):
+            openenv({"url": both.url})
+        assert made(both.url).tools == ()
     server.action = {}
     with pytest.raises(ConfigError, match="names no action"):
         made(server.url)

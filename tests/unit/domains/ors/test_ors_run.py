@@ -24,8 +24,8 @@ def test_a_run_with_ors_survives_its_own_end_and_that_of_its_server(
 ) -> None:
     server = real_server(tmp_path / "server.log")
     try:
-        runs = KilledRuns(server, NAME, {**OPTIONS, "sessions": 2})
-        rewards = runs.end_alike(tmp_path)
+        runs = KilledRuns(NAME, {**OPTIONS, "sessions": 2, "url": server.url})
+        rewards = runs.end_alike(server, tmp_path)
     finally:
         server.kill()
     assert 1.0 in rewards and set(rewards) <= {0.0, 0.5, 1.0}

@@ -33,7 +33,7 @@ from tests.unit.domains.ors.real import python, real_server
 from tests.unit.domains.served_play import goes_on_after_a_kill, played
 from tests.waiting import BOUND_S, until
 
-NAME = "genenv_core.domains.ors:ors"
+NAME = "ors"
 OPTIONS: dict[str, Any] = {"answer": "right", "explain": False}
 HINT = written({"name": "hint", "arguments": {}})
 
