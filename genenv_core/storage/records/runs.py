@@ -74,11 +74,15 @@ class StageAttempt(SealedRecord):
 
 
 class RunInfo(SealedRecord):
-    """What a run is: its resolved configuration, and when it was first started (UTC)."""
+    """What a run is: its resolved configuration, and when it was first started (UTC).
+
+    `folder` is where relative files of one's own code are read from; '' where there are none.
+    """
 
     run_id: str
     started_at: datetime
     config: dict[str, Any]
+    folder: str = ""
 
 
 class RunLog:
@@ -93,16 +97,16 @@ class RunLog:
         self._store = store
         self.run_id = run_id
 
-    def open(self, config: dict[str, Any], now: datetime) -> None:
+    def open(self, config: dict[str, Any], now: datetime, folder: str = "") -> None:
         """Note the resolved configuration; a changed one (more epochs, say) replaces the old."""
         try:
             known = self.info()
         except NotFound:
             known = None
-        if known is None or known.config != config:
+        if known is None or (known.config, known.folder) != (config, folder):
             began = [attempt.started_at for attempt in self.attempts()]
             started = known.started_at if known else min(began, default=now)
-            info = RunInfo(run_id=self.run_id, started_at=started, config=config)
+            info = RunInfo(run_id=self.run_id, started_at=started, config=config, folder=folder)
             self._store.replace(paths.run_config(self.run_id), info.to_bytes())
 
     def info(self) -> RunInfo:
