@@ -331,7 +331,10 @@ BAD_OVERRIDES = [
         "gates.min_fidelity=0.9",
         ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
     ),
-    ("measure.benchmarks=[bfl]", ["measure.benchmarks 'bfl' is unknown; known:", "bfcl"]),
+    (
+        "measure.benchmarks=[bfl]",
+        ["measure.benchmarks 'bfl' is unknown; known:", "did you mean 'bfcl'?"],
+    ),
     ("measure.benchmarks=[bfcl, bfcl]", ["measure.benchmarks", "stands twice", "remove"]),
     ("measure.every=2", ["section measure does nothing without measure.benchmarks"]),
     ("measure={benchmarks: [bfcl], every: 0}", ["measure.every", "greater than or equal to 1"]),

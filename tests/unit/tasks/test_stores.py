@@ -19,9 +19,9 @@ from tests.mutations import mutation
 STORES = "tasks/stage/stores.py"
 
 
-def configured(root: str) -> RunConfig:
+def configured(root: str, read: str = "/team") -> RunConfig:
     """Return a run that reads from a root beside its own."""
-    return resolve("tiny", overrides=["roots.read=[./team]"], fields={"root": root})
+    return resolve("tiny", overrides=[f"roots.read=[{read}]"], fields={"root": root})
 
 
 KEPT: dict[str, Callable[[str], object]] = {
@@ -70,5 +70,5 @@ def test_other_roots_are_those_of_the_folder(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
-        opened.append(readers_of(configured(own)))
+        opened.append(readers_of(configured(own, "./team")))
     assert opened[0] is not opened[1]
