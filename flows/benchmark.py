@@ -11,7 +11,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.benchmark import benchmark
 from tasks.stage.planning import is_stored as stored
-from tasks.stage.stopping import End, current_end, to_the_end
+from tasks.stage.stopping import End, current_end, or_cancelled, to_the_end
 from tasks.telemetry.spans import run_span
 from tasks.upkeep.opening import open_run
 
@@ -23,7 +23,7 @@ def measure(config: RunConfig) -> ArtifactRef:
     Args:
         config: The resolved configuration. Without a run_id, one is made from the rest.
     """
-    return measured(prepare_measurement(config))
+    return or_cancelled(lambda: measured(prepare_measurement(config)))
 
 
 def measure_as_flow(prepared: PreparedMeasurement) -> ArtifactRef:
@@ -31,7 +31,7 @@ def measure_as_flow(prepared: PreparedMeasurement) -> ArtifactRef:
 
     @run_flow("benchmark")
     def shown(config: RunConfig) -> ArtifactRef:
-        return measured(prepared)
+        return or_cancelled(lambda: measured(prepared))
 
     return shown(prepared.config)
 

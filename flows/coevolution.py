@@ -18,7 +18,7 @@ from tasks.bootstrap import bootstrap
 from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.publish import PublishInputs, publish
 from tasks.stage.limiting import within_limits
-from tasks.stage.stopping import to_the_end
+from tasks.stage.stopping import or_cancelled, to_the_end
 from tasks.taking_over import take_over
 from tasks.telemetry.spans import epoch_span, run_span
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
@@ -43,7 +43,7 @@ def coevolution(
         force: A stage to draw anew.
         point: Where the run branches off from another one.
     """
-    return play(prepare(config, RunOptions(until, force, point)))
+    return or_cancelled(lambda: play(prepare(config, RunOptions(until, force, point))))
 
 
 def play_as_flow(prepared: Prepared) -> EpochState | None:
@@ -53,7 +53,7 @@ def play_as_flow(prepared: Prepared) -> EpochState | None:
     def shown(
         config: RunConfig, until: Until | None, force: Until | None, point: BranchPoint | None
     ) -> EpochState | None:
-        return play(prepared)
+        return or_cancelled(lambda: play(prepared))
 
     options = prepared.options
     return shown(prepared.config, options.until, options.force, options.point)

@@ -21,7 +21,7 @@ from tasks.publish import EpochOutputs, PublishInputs, publish
 from tasks.rollout import RolloutInputs, rollout
 from tasks.rwr_update import RwrUpdateInputs, SimulatedAttempts, rwr_update
 from tasks.score import ScoreInputs, score
-from tasks.stage.stopping import to_the_end
+from tasks.stage.stopping import or_cancelled, to_the_end
 from tasks.telemetry.spans import epoch_span
 
 
@@ -41,8 +41,12 @@ def epoch(config: RunConfig, epoch: int, state: EpochState) -> EpochState | None
         epoch: Number of the round, from 1.
         state: What the round before published.
     """
-    with epoch_span(config, epoch):
-        return to_the_end(lambda: round_of(config, epoch, state))
+
+    def in_span() -> EpochState | None:
+        with epoch_span(config, epoch):
+            return to_the_end(lambda: round_of(config, epoch, state))
+
+    return or_cancelled(in_span)
 
 
 def round_of(config: RunConfig, epoch: int, state: EpochState) -> EpochState:

@@ -11,12 +11,15 @@ import os
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import cache
 from importlib import invalidate_caches
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+
+from pydantic import ValidationError
 
 from genenv_core.errors import ConfigError, GenenvError, described
 from genenv_core.shortage import blame_machine
@@ -60,7 +63,7 @@ def point_of(
         group: `DOMAINS`, `BENCHMARKS` or `ALGORITHMS`.
         name: the name.
         field: where the name was given, for errors.
-        elsewhere: what else may be given there, for errors.
+        elsewhere: what else may be given there, after the known names, for errors.
         also: names that mean something without an entry point, for errors.
     """
     own = own_points(group).get(name)
@@ -75,9 +78,12 @@ def point_of(
             f"{Path(name).name}:MyClass"
         )
     if not points:
+        known = [*also, *known_names(group)]
+        near = get_close_matches(name, known, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
-            f"{field} {name!r} is unknown; known: {', '.join([*also, *known_names(group)])} "
-            f"(others come from packages with an entry point in {group}{elsewhere})"
+            f"{field} {name!r} is unknown; known: {', '.join(known)}{elsewhere} ({meant}"
+            f"a package offers others by an entry point in {group})"
         )
     if len({point.value for point in points}) > 1:
         raise ConfigError(
@@ -121,6 +127,8 @@ def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
         yield
     except GenenvError:
         raise
+    except ValidationError as error:
+        raise ConfigError(_wrong_options(error, field, name, point)) from error
     except (Exception, SystemExit) as error:  # a module may end the process where it is imported
         blame_machine(error, f"{field} {name!r} was not loaded")
         module = sys.modules.get(point.module)
@@ -132,6 +140,32 @@ def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
         raise ConfigError(
             f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"
         ) from error
+
+
+def _wrong_options(error: ValidationError, field: str, name: str, point: EntryPoint) -> str:
+    """Return what is wrong with the options of a class, which a model of its own has refused."""
+    model = getattr(sys.modules.get(point.module), error.title, None)
+    known = getattr(model, "model_fields", None)
+    takes = ": " + ", ".join(known) if known else ""
+    return f"{wrong_options(error, field.partition('.')[0])} (options of {name}{takes})"
+
+
+def wrong_options(error: ValidationError, section: str) -> str:
+    """Return each option of a section that a model has refused, with its value and what it takes.
+
+    Only the first five are named.
+    """
+    said: list[str] = []
+    for item in error.errors()[:5]:
+        place = ".".join((f"{section}.options", *map(str, item["loc"])))
+        if item["type"] == "extra_forbidden":
+            said.append(f"{place} is no option")
+        elif item["type"] == "missing":
+            said.append(f"{place} is missing: set it")
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            said.append(f"{place} {item['input']!r:.200}: {message[0].lower()}{message[1:]}")
+    return "; ".join(said)
 
 
 def _classes(module: ModuleType) -> list[str]:

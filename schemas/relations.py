@@ -26,6 +26,7 @@ from schemas.registry import TABLES, Column, columns
 # A view may only read tables and the views before it.
 VIEW_NAMES = (
     "settings",
+    "differing_settings",
     "epochs",
     "curriculum",
     "calibration",

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
-from genenv_core.config.request import Request, RootUri, RunName, optional
+from genenv_core.config.request import Change, Request, RootUri, RunName, optional
 from genenv_core.plugins import BENCHMARKS, known_names
 
 
@@ -37,7 +37,7 @@ class BenchmarkRequest(Request):
     """Only the first so many items of each category. Empty: all."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of everything random."""
-    changes: list[str] = Field(default=[], max_length=200)
+    changes: list[Change] = Field(default=[], max_length=200)
     """Other changes, one field=value each, such as rollout.max_turns=30."""
     run_id: RunName | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Name of the run. Empty: made from the rest, so that the same request goes on."""

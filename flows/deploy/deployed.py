@@ -25,8 +25,8 @@ from flows.coevolution import play
 from flows.comparing import conclude, in_threads, play_all, raise_failures
 from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.deploy.log_lines import shorten
+from flows.deploy.refusals import refusals_named
 from flows.deploy.requests import (
-    Work,
     comparison_of,
     configuration,
     measurement_of,
@@ -128,7 +128,7 @@ def begin(request: ShortRequest) -> State[None] | None:
 
     Stages that this run or another one of the root has finished are reused and show Cached.
     """
-    return _play(work_of(request))
+    return _play(request)
 
 
 @flow(
@@ -142,10 +142,13 @@ def coevolution(request: RunRequest) -> State[None] | None:
 
     Stages that this run or another one of the root has finished are reused and show Cached.
     """
-    return _play(work_of(request))
+    return _play(request)
 
 
-def _play(work: Work) -> State[None] | None:
+def _play(request: RunRequest | ShortRequest) -> State[None] | None:
+    with refusals_named():
+        work = work_of(request)
+
     def work_through() -> None:
         play(work.run, work.said)
 
@@ -165,8 +168,9 @@ def compare(request: CompareRequest) -> None:
     Runs that the root has are reused. The others are flow runs of the deployment coevolution.
     """
     logging.getLogger("genenv").setLevel(logging.INFO)
-    comparison, root = comparison_of(request)
-    runs = planned_runs(comparison, root)
+    with refusals_named():
+        comparison, root = comparison_of(request)
+        runs = planned_runs(comparison, root)
     launch, logger = OnWorkPool.here(root), get_run_logger()
     if few := too_few(comparison):
         logger.warning(few)
@@ -196,7 +200,8 @@ def benchmark(request: BenchmarkRequest) -> None:
 
     Attempts that are there already are reused. The verdict on each is in `benchmark_items`.
     """
-    prepared = prepare_measurement(measurement_of(request))
+    with refusals_named():
+        prepared = prepare_measurement(measurement_of(request))
     _carry_out(prepared.config, lambda: measured(prepared))
 
 
@@ -208,7 +213,8 @@ def benchmark(request: BenchmarkRequest) -> None:
 )
 def epoch(request: EpochRequest) -> State[None] | None:
     """Carry out one epoch of a run whose earlier epochs are finished."""
-    prepared = prepare(recorded(request))
+    with refusals_named():
+        prepared = prepare(recorded(request))
     number = request.epoch or next_epoch(RunLog(prepared.store, request.run_id))
     epochs = max(prepared.config.epochs, number)
     config = prepared.config.model_copy(update={"epochs": epochs})
@@ -228,8 +234,10 @@ def _stage_flow(task: StageTask[Any]) -> Flow[[StageRequest], None]:
     name = task.stage.name
 
     def run(request: StageRequest) -> None:
-        prepared = prepare(recorded(request))
-        config, stage = prepared.config, planned_stage(prepared, name, request.epoch)
+        with refusals_named():
+            prepared = prepare(recorded(request))
+            stage = planned_stage(prepared, name, request.epoch)
+        config = prepared.config
         _carry_out(config, lambda: task(config, stage.epoch, stage.inputs))
 
     run.__name__ = run.__qualname__ = name

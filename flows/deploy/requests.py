@@ -37,6 +37,7 @@ from genenv_core.errors import ConfigError, NotFound
 from genenv_core.storage.records.labels import Change, change_of
 from genenv_core.storage.records.runs import RunLog, list_runs, no_such_run
 from genenv_core.storage.store.opening import open_once
+from tasks.upkeep.started_in import go_where_started
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,11 @@ def _known(run: str, root: str, fields: dict[str, Any]) -> RunConfig:
 def _recorded(run: str, root: str) -> dict[str, Any]:
     store = open_once(root)
     try:
-        return RunLog(store, run).info().config
+        info = RunLog(store, run).info()
     except NotFound:
         raise ConfigError(no_such_run(run, list_runs(store), f"in {root}")) from None
+    go_where_started(info)
+    return info.config
 
 
 def _root(given: object) -> str:

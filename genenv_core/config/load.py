@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from genenv_core.config.moved import as_named, check_moved
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
-from genenv_core.config.sections.unions.alternatives import TAG, fields_of, sections_of
+from genenv_core.config.sections.unions.alternatives import TAG, paths_of, sections_of
 from genenv_core.config.several import one_or_the_other, with_one_section
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.storage.canonical import digest
@@ -34,6 +34,13 @@ FREE_SECTIONS = ("execution", "placement", "tracking", "measure", "roots", "limi
 NOT_IDENTITY = ("run_id", "root", "epochs", *FREE_SECTIONS)
 """Fields that do not make another run: more epochs, other intervals or other machines continue the
 same one."""
+
+NEAR = 0.6
+"""Least likeness, from 0 to 1, of a field that is named where one that does not exist was given."""
+BESIDE = 0.1
+"""How much liker a field of the same section counts."""
+ALIKE = 0.04
+"""How much less like than the first one a field is that is named beside it."""
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -330,9 +337,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
         place = tuple(part for part in item["loc"] if not str(part).startswith(TAG))
         path = ".".join(map(str, place)) or "configuration"
         if item["type"] == "extra_forbidden":
-            lines.append(
-                f"{path} is no field{closest(path.split('.')[-1], _siblings(place, model))}"
-            )
+            lines.append(f"{path} is no field{_meant(tuple(map(str, place)), model)}")
         elif item["type"] == "missing" and (giver := _giver(item["loc"])):
             lines.append(f"{giver} needs {path}: set it")
         elif item["type"] == "value_error":
@@ -355,11 +360,20 @@ def _giver(location: tuple[int | str, ...]) -> str:
     return ".".join((*above[1:], tag.strip("<>"))) if tag.startswith(TAG) else ""
 
 
-def _siblings(location: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
-    classes = (model,)
-    for name in location[:-1]:
-        classes = tuple(kind for one in classes for kind in _sections(one, str(name)))
-    return [field.alias or name for name, field in fields_of(classes).items()]
+def _meant(place: tuple[str, ...], model: type[BaseModel]) -> str:
+    """Return a question after the fields that may be meant: of its section, else of any other."""
+    *section, name = place
+    scored: dict[str, float] = {}
+    for path in paths_of((model,)):
+        *above, leaf = path.split(".")
+        near = difflib.SequenceMatcher(None, name, leaf).ratio()
+        scored[path] = near + (BESIDE if above == section else 0)
+    best = max(scored.values())
+    if best < NEAR:
+        return ""
+    near = sorted(scored, key=lambda path: (-scored[path], len(path)))
+    named = [repr(path) for path in near[:3] if scored[path] >= best - ALIKE]
+    return f" (did you mean {' or '.join(named)}?)"
 
 
 def closest(name: str, known: list[str]) -> str:

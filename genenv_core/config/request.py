@@ -7,6 +7,7 @@ field that is added there is in the form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -18,9 +19,10 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.load import dump, own_values, preset_names
+from genenv_core.config.moved import MOVED
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import STRICT
-from genenv_core.config.sections.unions.alternatives import fields_of, sections_of
+from genenv_core.config.sections.unions.alternatives import fields_of, paths_of, sections_of
 from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
 
 
@@ -247,6 +249,65 @@ class RunRequest(_Form):
 CHANGES = r"^\s*[A-Za-z_]\w*(\.\w+)*\s*="
 """How a change begins: the name of a field, and an equals sign."""
 
+
+def _of_known_fields() -> dict[str, Any]:
+    """Return the JSON schema of changes whose fields exist.
+
+    Prefect's API checks parameters by their schema alone, before anything waits for a worker. The
+    error of a `const` is its text with "was expected", so those here say what to write instead.
+    """
+    known = [DOMAINS, *paths_of((RunConfig,))]
+    parents = [path.rpartition(".")[0] for path in known]
+    sections = sorted({name for name in parents if name}, key=len)
+    values = [path for path in known if path not in sections]
+    below: dict[str, list[str]] = {name: [] for name in sections}
+    homes: dict[str, list[str]] = {}
+    for path, section in zip(known, parents, strict=True):
+        name = path.rpartition(".")[2]
+        if section:
+            below[section].append(name)
+            homes.setdefault(name, []).append(f"{path}=VALUE")
+    for old, new in MOVED.items():
+        homes.setdefault(old.rpartition(".")[2], []).append(f"{new}=VALUE")
+    first = ", ".join(path for path, section in zip(known, parents, strict=True) if not section)
+    of_names = [
+        _says(rf"(\w+\.)*{_exactly([name])}\s*=", " or ".join(paths))
+        for name, paths in homes.items()
+    ]
+    of_sections = [
+        _says(
+            rf"{_exactly([name])}\.\w+\s*=",
+            f"{name}.FIELD=VALUE with one of {', '.join(below[name])}",
+        )
+        for name in sections
+    ]
+    elsewhere = _says(rf"(?!{_exactly(sections)}\.\w+\s*=)", f"FIELD=VALUE with one of {first}")
+    exists = _begins(rf"({_exactly(known)}\s*=|{_exactly(values)}\.)")
+    instead = {
+        "if": _begins(rf"(\w+\.)*{_exactly(list(homes))}\s*="),
+        "then": {"allOf": of_names},
+        "else": {"allOf": [*of_sections, elsewhere]},
+    }
+    return {"if": {"pattern": CHANGES}, "then": {"if": exists, "else": instead}}
+
+
+def _begins(how: str) -> dict[str, Any]:
+    return {"pattern": rf"^\s*{how}"}
+
+
+def _says(how: str, instead: str) -> dict[str, Any]:
+    """Return the schema of texts that do not begin in one way, with what its error says."""
+    return {"if": _begins(how), "then": {"const": instead}}
+
+
+def _exactly(names: list[str]) -> str:
+    """Return a regular expression for one of these names."""
+    return f"({'|'.join(map(re.escape, names))})"
+
+
+Change = Annotated[str, Field(pattern=CHANGES, json_schema_extra=_of_known_fields())]
+"""One field=value of a form, whose field exists."""
+
 USUAL = ("epochs", "seed", "arm", "limits")
 """Fields of the configuration that people set most."""
 
@@ -260,7 +321,7 @@ class ShortRequest(_Short):
 
     model_config = ConfigDict(json_schema_extra=_first("preset", *USUAL, "tags", "changes"))
 
-    changes: list[Annotated[str, Field(pattern=CHANGES)]] = Field(default=[], max_length=200)
+    changes: list[Change] = Field(default=[], max_length=200)
     """Everything else, one field=value each, as `genenv run --set` takes it: rollout.n=16,
     grpo.learning_rate=1e-5, run_id=mine. The fields above win over it."""
 

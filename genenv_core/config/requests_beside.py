@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.arms import ARMS
 from genenv_core.config.comparison import ABLATIONS, Budget, Measure
-from genenv_core.config.request import Preset, Request, RootUri, RunName, optional
+from genenv_core.config.request import Change, Preset, Request, RootUri, RunName, optional
 
 
 class EpochRequest(Request):
@@ -63,7 +63,7 @@ class CompareRequest(Request):
     measure: Measure | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """What the gain on the test tasks is of. Empty: the probability of the answer where the domain
     has one, else sampled success."""
-    changes: list[str] = Field(default=[], max_length=200)
+    changes: list[Change] = Field(default=[], max_length=200)
     """Changes for every arm, one field=value each, such as epochs=6."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""

@@ -84,13 +84,13 @@ def _file_digests(domain: Domain) -> list[str]:
     if not isinstance(domain, ReadsFiles):
         return []
     found: list[str] = []
-    for file in map(Path, domain.files):
+    for file in (Path(one).absolute() for one in domain.files):
         try:
             state = file.stat()
             found.append(_file_digest(file, state.st_size, state.st_mtime_ns)[:16])
         except OSError as error:
             raise ConfigError(
-                f"domain {domain.name}: its file {file.absolute()} cannot be read: "
+                f"domain {domain.name}: its file {file} cannot be read: "
                 f"{error.strerror}; {FILES_REMEDY}"
             ) from error
     return found

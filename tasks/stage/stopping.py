@@ -1,4 +1,4 @@
-"""Ends a run cleanly before its last stage: at the end that a command names, or at a limit.
+"""Ends a run cleanly before its last stage: at a command's end, at a limit, or when cancelled.
 
 Inside `stopping`, a stage after the end is not started: the work that would need it ends there,
 once what runs beside it is finished. Nothing has failed, so no flow run or stage task is Failed.
@@ -11,8 +11,13 @@ from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
+from prefect.exceptions import CancelledRun
+from prefect.states import Cancelled
+
 from genenv_core.config.until import Until
+from genenv_core.errors import Stopped, one_line
 from genenv_core.spending.spent import Reached
+from tasks.stage import progress
 
 T = TypeVar("T")
 
@@ -101,3 +106,20 @@ def to_the_end(work: Callable[[], T]) -> T | None:
         if end:
             end.wait()
         return None
+
+
+def or_cancelled(work: Callable[[], T]) -> T:
+    """Return what `work` returns, or Prefect's cancelled state where the run was ended meanwhile.
+
+    For the function of a flow or a stage task, which returns it on. Prefect then raises
+    CancelledRun, with its message, in whoever asked for the result. The exception of `work` would
+    leave them Failed or Crashed, with a traceback, although nothing has failed.
+    """
+    ended: Any
+    try:
+        return work()
+    except progress.Cancelled:
+        ended = Cancelled(message="the run was cancelled: Retry, or the same command, goes on")
+    except (Stopped, CancelledRun) as error:
+        ended = Cancelled(message=one_line(error))
+    return ended

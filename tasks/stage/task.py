@@ -29,7 +29,7 @@ from tasks.stage.execution import run_stage
 from tasks.stage.inputs import In, decode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import current_plan, is_stored, planned
-from tasks.stage.stopping import current_end
+from tasks.stage.stopping import current_end, or_cancelled
 from tasks.stage.stores import artifacts_of
 
 After = Callable[[RunConfig, int, ArtifactRef, Artifacts], None]
@@ -62,6 +62,9 @@ class StageTask(Generic[In]):
             persist_result=False,
         )
         def run(config: RunConfig, epoch: int, inputs: In) -> State[ArtifactRef]:
+            return or_cancelled(lambda: carried_out(config, epoch, inputs))
+
+        def carried_out(config: RunConfig, epoch: int, inputs: In) -> State[ArtifactRef]:
             place = config.placement.of(stage.name)
             elsewhere = (
                 None

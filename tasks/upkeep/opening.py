@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 from genenv_core.config.load import dump, run_name
@@ -20,6 +21,7 @@ from tasks.stage.context import log
 from tasks.stage.execution import refuse_outside_tests
 from tasks.stage.progress import Event, emit
 from tasks.stage.stores import artifacts_of
+from tasks.upkeep.started_in import relative_files
 
 
 def open_run(config: RunConfig, said: Change | None = None) -> None:
@@ -27,8 +29,9 @@ def open_run(config: RunConfig, said: Change | None = None) -> None:
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)
     store = artifacts_of(config.root).store
-    fixed = fixed_sets_of(config)
-    RunLog(store, name).open(dump(config), datetime.now(UTC), fixed)
+    values, fixed = dump(config), fixed_sets_of(config)
+    folder = os.getcwd() if relative_files(values) else ""
+    RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
     clear_ending(store, name)
     if said is not None:
         change_labels(store, name, said)

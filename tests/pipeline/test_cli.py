@@ -28,7 +28,7 @@ from tests.waiting import BOUND_S, until
     ("arguments", "words"),
     [
         (["run", "quikstart"], ["'quikstart'", "did you mean 'quickstart'"]),
-        (["run", "tiny", "--set", "rwr.stepz=3"], ["rwr.stepz", "did you mean 'steps'"]),
+        (["run", "tiny", "--set", "rwr.stepz=3"], ["rwr.stepz", "did you mean 'rwr.steps'"]),
         (["run", "tiny", "--set", "curriculum.alpha=2"], ["curriculum.alpha", "got 2"]),
         (["run", "tiny", "--set", "data.base_file=nope.jsonl"], ["nope.jsonl", "No such file"]),
         (["run", "tiny", "--set", "models.agent=./nope"], ["models.agent", "no such directory"]),

@@ -310,7 +310,7 @@ OPEN_ANEW = {
 
 @mutation(
     "a flow opens the root anew", "tasks/stage/stores.py",
-    "import open_once\n", "import open_once, open_store as open_store\n",
+    "import open_once, place_of\n", "import open_once, place_of, open_store as open_store\n",
 )  # fmt: skip
 def test_a_root_is_opened_by_few() -> None:
     found = {

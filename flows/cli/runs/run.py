@@ -123,12 +123,15 @@ def resume(
     """Continue a run with the configuration it was started with."""
     heed_ends()
     from genenv_core.storage.records.runs import RunLog
+    from tasks.upkeep.started_in import go_where_started
 
     store = existing(root)
     check_run(store, run_id)
     # The root may have been moved or mounted elsewhere since.
     fields = {"epochs": epochs, "root": store.uri, "run_id": run_id}
-    recorded = RunLog(store, run_id).info().config
+    info = RunLog(store, run_id).info()
+    go_where_started(info)
+    recorded = info.config
     changes = dict(read_override(text, "--set") for text in set_ or ())
     config = continued(recorded, run_id, changes, "--set", fields)
     options = RunOptions.read(config, until, force, None)

@@ -71,7 +71,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
         if self.mode not in self.benchmark.modes:
             known = ", ".join(self.benchmark.modes)
             raise ConfigError(f"domain.options.mode {self.mode!r}: {self.name} has {known}")
-        self.suite = _suite(self.benchmark.load, _folder(self.name, options.data))
+        self.suite = _suite(self.benchmark.load, _folder(self.name, options.data).absolute())
         self.version: str = f"{self.code_version}-{self.suite.digest[:16]}"
 
     @classmethod

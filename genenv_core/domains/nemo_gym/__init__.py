@@ -1,7 +1,4 @@
-"""An environment behind a resources server of NVIDIA's NeMo Gym, as a domain.
-
-`domain.name: genenv_core.domains.nemo_gym:nemo_gym`
-"""
+"""An environment behind a resources server of NVIDIA's NeMo Gym: `domain.name: nemo_gym`."""
 
 from __future__ import annotations
 

@@ -78,12 +78,14 @@ class RunInfo(SealedRecord):
     """What a run is: its resolved configuration, and when it was first started (UTC).
 
     `fixed_tasks` counts by domain the tasks of fixed sets, as `fixed_sets` of a domain does.
+    `folder` is where relative files of one's own code are read from; '' where there are none.
     """
 
     run_id: str
     started_at: datetime
     config: dict[str, Any]
     fixed_tasks: dict[str, int] = Field(default_factory=dict[str, int])
+    folder: str = ""
 
 
 class RunLog:
@@ -99,18 +101,27 @@ class RunLog:
         self.run_id = run_id
 
     def open(
-        self, config: dict[str, Any], now: datetime, fixed_tasks: Mapping[str, int] | None = None
+        self,
+        config: dict[str, Any],
+        now: datetime,
+        fixed_tasks: Mapping[str, int] | None = None,
+        folder: str = "",
     ) -> None:
         """Note the resolved configuration; a changed one (more epochs, say) replaces the old."""
         try:
             known = self.info()
         except NotFound:
             known = None
-        fixed = dict(fixed_tasks or {})
-        if known is None or (known.config, known.fixed_tasks) != (config, fixed):
+        asked = (config, dict(fixed_tasks or {}), folder)
+        if known is None or (known.config, known.fixed_tasks, known.folder) != asked:
             began = [attempt.started_at for attempt in self.attempts()]
-            started = known.started_at if known else min(began, default=now)
-            info = RunInfo(run_id=self.run_id, started_at=started, config=config, fixed_tasks=fixed)
+            info = RunInfo(
+                run_id=self.run_id,
+                started_at=known.started_at if known else min(began, default=now),
+                config=config,
+                fixed_tasks=asked[1],
+                folder=folder,
+            )
             self._store.replace(paths.run_config(self.run_id), info.to_bytes())
 
     def info(self) -> RunInfo:

@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
-from genenv_core.shortage import BY_NUMBER
+from genenv_core.shortage import AGAIN, BY_NUMBER
 from genenv_core.storage import paths
 from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import move_over, sync, temporary
@@ -25,6 +25,7 @@ from genenv_core.storage.store.protocol import Stat
 
 _REMEDY = {
     **BY_NUMBER,
+    errno.EFBIG: f"no file may grow this large (`ulimit -f`): raise the limit {AGAIN}",
     errno.EROFS: "the file system is read-only: choose another --root",
     errno.EACCES: "permission denied: choose another --root or change its permissions",
     errno.EPERM: "not permitted: choose another --root or change its permissions",

@@ -27,7 +27,12 @@ def open_store(root: str, *, writable: bool = True) -> Store:
 
 def open_once(root: str) -> Store:
     """Return the writable store at `root`, opened once a process; raises as `open_store`."""
-    return _opened(root if "://" in root else str(Path(root).expanduser().absolute()))
+    return _opened(place_of(root))
+
+
+def place_of(root: str) -> str:
+    """Return the text of a root whatever folder this process is in, for what is kept by root."""
+    return root if "://" in root else str(Path(root).expanduser().absolute())
 
 
 @cache

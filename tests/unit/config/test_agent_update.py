@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,8 @@ def test_what_would_do_nothing_is_refused(overrides: list[str], message: str) ->
 
 
 NOWHERE = [
-    ("ppo", r"'ppo' is unknown; known: grpo \(others come .* genenv.updates; a class of your own"),
+    ("ppo", r"'ppo' is unknown; known: grpo; a class of your own is named by its place: my_a"),
+    ("grp", r"did you mean 'grpo'\? a package offers others by an entry point in genenv.updates"),
     ("nothing.py:Mine", "there is no file"),
     ("mine_for_keys.py:Missing", "has no 'Missing'; its own classes are"),
     ("pathlib:Path", "the plug-in pathlib:Path failed with TypeError"),
@@ -124,6 +126,22 @@ def test_a_name_that_leads_nowhere_says_what_to_do(mine: Path, name: str, messag
         get_algorithm(name, {})
 
 
-def test_options_are_refused_by_the_algorithm(mine: Path) -> None:
-    with pytest.raises(ConfigError, match=r"failed with ValidationError.* baseline"):
-        get_algorithm("mine_for_keys.py:Reinforce", {"baseline": "moon"})
+@mutation(
+    "refused options are pydantic's text", "genenv_core/plugins.py",
+    "    except ValidationError as error:\n", "    except ZeroDivisionError as error:\n",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"baseline": "moon"}, "agent_update.options.baseline 'moon': input should be 'group' or "
+         "'others' (options of mine_for_keys.py:Reinforce: baseline)"),
+        ({"bas": 1, "bos": 2}, "agent_update.options.bas is no option; agent_update.options.bos is "
+         "no option (options of mine_for_keys.py:Reinforce: baseline)"),
+    ],
+)  # fmt: skip
+def test_options_are_refused_by_the_algorithm(
+    mine: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        get_algorithm("mine_for_keys.py:Reinforce", options)
+    assert str(refused.value) == message

@@ -306,8 +306,17 @@ def test_an_empty_file_is_the_quickstart(tmp_path: Path) -> None:
 
 BAD_OVERRIDES = [
     # (override, what the message must hold: the path, the value, what to do)
-    ("rwr.step=4", ["rwr.step", "no field", "did you mean 'steps'"]),
-    ("grop.passes=4", ["grop", "no field", "did you mean 'grpo'"]),
+    ("rwr.step=4", ["rwr.step", "no field", "(did you mean 'rwr.steps'?)"]),
+    ("grop.passes=4", ["grop", "no field", "(did you mean 'grpo'?)"]),
+    (
+        "evaluation.heldout_tasks=10",
+        ["evaluation.heldout_tasks is no field (did you mean 'data.set_tasks' or 'data.test_"],
+    ),
+    ("alpha=0.4", ["alpha is no field (did you mean 'curriculum.alpha' or"]),
+    ("grpo.lambda=2", ["grpo.lambda is no field (did you mean 'rwr.lambda'?)"]),
+    ("agent_update.option=2", ["(did you mean 'agent_update.options'?)"]),
+    ("rwr.zzzqq=1", ["rwr.zzzqq is no field"]),
+    ("generation.n=1", ["(did you mean 'rollout.n'?)"]),
     ("epochs=0", ["epochs", "greater than or equal to 1", "got 0"]),
     ("epochs=two", ["epochs", "valid integer", "got 'two'"]),
     ("curriculum.alpha=1.5", ["curriculum.alpha", "less than or equal to 1", "got 1.5"]),
@@ -342,7 +351,10 @@ BAD_OVERRIDES = [
         "gates.min_fidelity=0.9",
         ["gates.min_fidelity 0.9", "does nothing", "tools.execution inline", "simulated"],
     ),
-    ("measure.benchmarks=[bfl]", ["measure.benchmarks 'bfl' is unknown; known:", "bfcl"]),
+    (
+        "measure.benchmarks=[bfl]",
+        ["measure.benchmarks 'bfl' is unknown; known:", "did you mean 'bfcl'?"],
+    ),
     ("measure.benchmarks=[bfcl, bfcl]", ["measure.benchmarks", "stands twice", "remove"]),
     ("measure.every=2", ["section measure does nothing without measure.benchmarks"]),
     ("measure={benchmarks: [bfcl], every: 0}", ["measure.every", "greater than or equal to 1"]),
@@ -392,6 +404,18 @@ BAD_OVERRIDES = [
 
 
 @mutation(
+    "a field of another section is never meant", "genenv_core/config/load.py",
+    "(BESIDE if above == section else 0)", "(BESIDE if above == section else -1)",
+)  # fmt: skip
+@mutation(
+    "a field of the same section is meant no sooner", "genenv_core/config/load.py",
+    "(BESIDE if above == section else 0)", "0",
+)  # fmt: skip
+@mutation(
+    "any field is near", "genenv_core/config/load.py",
+    "    if best < NEAR:\n", "    if False:\n",
+)  # fmt: skip
+@mutation(
     "a template's variable may shadow an argument", "genenv_core/config/sections/models.py",
     "        if name in TEMPLATE_ARGUMENTS:\n", "        if False:\n",
 )  # fmt: skip
@@ -403,6 +427,7 @@ def test_a_bad_setting_names_the_field_the_value_and_the_remedy(
         resolve("tiny", overrides=[override])
     for text in texts:
         assert text in str(caught.value)
+    assert ("did you mean" in str(caught.value)) == any("did you mean" in text for text in texts)
     assert caught.value.exit_status == 2
 
 
@@ -535,7 +560,7 @@ def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
     )
     assert wrong.returncode == 2, wrong.stderr
     assert wrong.stderr.strip().count("\n") == 0
-    assert "rwr.step is no field (did you mean 'steps'?)" in wrong.stderr
+    assert "rwr.step is no field (did you mean 'rwr.steps'?)" in wrong.stderr
 
 
 @pytest.mark.parametrize(

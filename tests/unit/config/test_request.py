@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.utilities.schema_tools.validation import is_valid_schema, validate
 from pydantic import BaseModel, ValidationError
 
+from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.deploy.requests import configuration, next_epoch, point_of, recorded, work_of
 from genenv_core.config.branching import BranchPoint, branch_name
 from genenv_core.config.load import preset_names, preset_values, resolve, run_name
@@ -27,10 +29,10 @@ from genenv_core.config.request import (
     ShortRequest,
     overrides,
 )
-from genenv_core.config.requests_beside import EpochRequest
+from genenv_core.config.requests_beside import CompareRequest, EpochRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.limits import LimitsConfig
-from genenv_core.config.sections.unions.alternatives import sections_of
+from genenv_core.config.sections.unions.alternatives import paths_of, sections_of
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.labels import Labels, read_labels
@@ -268,6 +270,62 @@ def test_both_forms_and_the_command_name_one_run(root: Path):
     told = resolve("tiny", overrides=short.changes, fields={"root": str(root), "seed": 3})
     assert configuration(short) == configuration(whole)
     assert configuration(short).run_id == run_name(told, "tiny")
+
+
+FORMS = (ShortRequest, CompareRequest, BenchmarkRequest)
+
+IN_REQUEST = "genenv_core/config/request.py"
+
+
+@mutation(
+    "fields of other forms' changes are not checked", "genenv_core/config/requests_beside.py",
+    "    changes: list[Change]", "    changes: list[str]",
+)  # fmt: skip
+@mutation(
+    "the API lets unknown fields pass", IN_REQUEST,
+    '"then": {"if": exists, "else": instead}', '"then": {}',
+)  # fmt: skip
+@mutation(
+    "the API does not say the new name", IN_REQUEST,
+    "    for old, new in MOVED.items():\n", "    for old, new in ():\n",
+)  # fmt: skip
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("change", "instead"),
+    [
+        ("evaluation.heldout_tasks=10", "'evaluation.FIELD=VALUE with one of samples, greedy'"),
+        ("grpo.lambda=2", "'rwr.lambda=VALUE'"),
+        ("alpha = 0.4", "'curriculum.alpha=VALUE or training.lora.alpha=VALUE'"),
+        ("execution.vllm.urlz=x", "'execution.vllm.FIELD=VALUE with one of urls, "),
+        ("grop.x=1", "'FIELD=VALUE with one of domains, arm, epochs, "),
+        ("data.offline_file=x", "'teacher.file=VALUE'"),
+    ],
+)
+def test_prefects_api_refuses_a_change_of_a_field_that_does_not_exist(
+    form: type[BaseModel], change: str, instead: str
+):
+    wrong = validate({"changes": ["epochs=3", change]}, _changes_of(form))
+    assert [list(error.path) for error in wrong] == [["changes", 1]] * len(wrong)
+    assert {error.message for error in wrong} == {wrong[0].message}
+    assert wrong[0].message.startswith(instead) and wrong[0].message.endswith(" was expected")
+
+
+def test_prefects_api_accepts_a_change_of_every_field_and_section():
+    known = [*paths_of((RunConfig,)), "domains", "domain.options.max_calls", "run_id"]
+    assert len(known) > 200
+    changes = [f"{name}=1" for name in known] + [" rwr.steps = 3", "rollout={n: 3}"]
+    schema = _changes_of(ShortRequest)
+    assert [one for one in changes if validate({"changes": [one]}, schema)] == []
+
+
+def test_the_schema_of_a_form_is_one_of_prefects():
+    is_valid_schema(ShortRequest.model_json_schema())
+
+
+def _changes_of(form: type[BaseModel]) -> Any:
+    """Return the JSON schema of the changes of a form alone."""
+    field = form.model_json_schema()["properties"]["changes"]
+    return {"type": "object", "properties": {"changes": field}}
 
 
 def test_fields_of_the_short_form_win_over_its_changes(root: Path):

@@ -70,7 +70,7 @@ def tiny(*overrides: str) -> RunConfig:
         ([OFFLINE, URL, NAMED, "teacher.request={stream: true}"], ["'stream' is set by genenv"]),
         (
             [OFFLINE, MODEL, "teacher.modle=1"],
-            ["teacher.modle is no field (did you mean 'model'?)"],
+            ["teacher.modle is no field (did you mean 'teacher.model'?)"],
         ),
         ([OFFLINE, "teacher=3"], ["teacher should be a section with model or url or file, got 3"]),
         ([FILE], ["teacher.file does nothing for arm genenv", "set arm to offline"]),

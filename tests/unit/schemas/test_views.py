@@ -140,7 +140,53 @@ def rated(tables: Tables, outcomes: list[tuple[str, int, int]], alpha: float) ->
 
 def test_settings_are_the_runs_own(of_world: duckdb.DuckDBPyConnection) -> None:
     row = query(of_world, "FROM settings").row(0)
-    assert row == ("run-a", "genenv", 0.5, 4.0, 0.25, "task", True, "alpha", 1.0, 0.0, "row", 4)
+    of_rwr = (1.0, 0.0, "row")
+    assert row == ("run-a", "genenv", None, 0.5, 4.0, 0.25, "task", True, "alpha", *of_rwr, 4, 0)
+
+
+def test_settings_have_the_seed_and_the_refill(tmp_path: Path) -> None:
+    config = {**CONFIG, "seed": 3, "refill": {"groups": 2}}
+    runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
+    rows = ask(tmp_path, world() | {"runs": runs}, "SELECT seed, refill FROM settings").rows()
+    assert rows == [(3, 2)]
+
+
+DIFFERING = "schemas/views/differing_settings.sql"
+
+
+@mutation(
+    "a setting that one run alone has is no difference", DIFFERING,
+    " OR runs_with_it < runs", "",
+)  # fmt: skip
+@mutation(
+    "entries of a list are settings of their own", DIFFERING,
+    " AND NOT contains(t.fullkey, '[')", "",
+)  # fmt: skip
+@mutation("names are settings", DIFFERING, "('run_id', 'root')", "('root')")
+def test_differing_settings_are_found_in_the_configurations(tmp_path: Path) -> None:
+    of_a = {"run_id": "run-a", "root": "x", "seed": 0, "rwr": {"lambda": 4.0, "steps": 8},
+            "measure": {"benchmarks": ["bfcl"]}, "teacher": {}}  # fmt: skip
+    of_b = {"run_id": "run-b", "root": "y", "seed": 1, "rwr": {"lambda": 0, "steps": 8},
+            "measure": {"benchmarks": ["bfcl", "other"]}, "teacher": {"file": "t"}}  # fmt: skip
+    sources: list[RunSource] = []
+    for config in (of_a, of_b):
+        runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
+        sources += sources_of(tmp_path, {"runs": runs}, (str(config["run_id"]),))
+    with start("1GB") as con:
+        asked = "SELECT setting, run_id, value FROM differing_settings ORDER BY setting, run_id"
+        whole = setup(sources)
+        build(con, replace(whole, views={}))
+        build_named(con, dict(whole.views), asked)
+        rows = query(con, asked).rows()
+    assert rows == [
+        ("measure.benchmarks", "run-a", '["bfcl"]'),
+        ("measure.benchmarks", "run-b", '["bfcl","other"]'),
+        ("rwr.lambda", "run-a", "4.0"),
+        ("rwr.lambda", "run-b", "0"),
+        ("seed", "run-a", "0"),
+        ("seed", "run-b", "1"),
+        ("teacher.file", "run-b", '"t"'),
+    ]
 
 
 def test_settings_of_the_weights_are_the_runs_own(tmp_path: Path) -> None:

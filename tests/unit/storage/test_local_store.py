@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import stat
 import subprocess
@@ -195,6 +196,25 @@ def test_a_read_only_file_system_names_the_remedy(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"read-only: choose another --root"):
             LocalStore(folder / "root")
         assert store.read("x") == b"1"
+
+
+@mutation(
+    "a limit on files has no remedy", LOCAL,
+    "    errno.EFBIG: f", "    -1: f",
+)  # fmt: skip
+def test_a_limit_on_files_is_one_clear_error_and_heals(store: LocalStore) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write in (store.create, store.replace):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, usual[1]))
+        try:
+            with pytest.raises(StorageError, match=r"stages/key.*ulimit -f.*raise the limit"):
+                write("stages/key", b"y" * 200_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        assert store.size("stages/key") is None
+        assert [path for path in store.root.rglob("*") if path.is_file()] == []
+    store.create("stages/key", b"y" * 200_000)
+    assert store.size("stages/key") == 200_000
 
 
 def test_a_root_below_a_file_names_the_remedy(tmp_path: Path) -> None:

@@ -2,19 +2,23 @@
 
 Invariants: what is beside the end is finished first, and its error is raised; outside of the block
 there is no end; a block in a block ends by its own end; a limit lets stored stages pass, and ends
-the work before the first that would be computed.
+the work before the first that would be computed; what a cancelled run leaves is Cancelled.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from prefect.exceptions import CancelledRun
 
 from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.until import Until
+from genenv_core.errors import StageError, Stopped
 from genenv_core.spending.spent import Reached, Spent, reached
-from tasks.stage.stopping import Waitable, current_end, stopping, to_the_end
+from tasks.stage.progress import Cancelled
+from tasks.stage.stopping import Waitable, current_end, or_cancelled, stopping, to_the_end
 from tests.mutations import mutation
 
 STOPPING = "tasks/stage/stopping.py"
@@ -98,3 +102,45 @@ def test_without_an_end_everything_is_done() -> None:
     with stopping(END), stopping(None):
         assert current_end() is None
         assert to_the_end(lambda: 7) == 7
+
+
+@mutation(
+    "a cancelled stage is a failed one", STOPPING,
+    "    except (Stopped, CancelledRun) as error:", "    except CancelledRun as error:",
+)  # fmt: skip
+@mutation(
+    "a cancelled stage fails its epoch", STOPPING,
+    "    except (Stopped, CancelledRun) as error:", "    except Stopped as error:",
+)  # fmt: skip
+@mutation(
+    "a stage that ends between two steps has crashed", STOPPING,
+    "    except progress.Cancelled:\n", "    except ZeroDivisionError:\n",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            Stopped("update stopped after step 5:\nthe same command goes on"),
+            "update .* 5: the same",
+        ),
+        (CancelledRun("stopped after step 5"), "^stopped after step 5$"),
+        (Cancelled(), "the run was cancelled: Retry, or the same command, goes on"),
+    ],
+)
+def test_what_a_cancelled_run_leaves_is_cancelled_and_not_failed(
+    error: BaseException, says: str
+) -> None:
+    def ended() -> Any:
+        raise error
+
+    state = or_cancelled(ended)
+    assert state.is_cancelled() and re.search(says, state.message)
+
+
+def test_what_fails_still_fails() -> None:
+    def failed() -> None:
+        raise StageError("no memory")
+
+    with pytest.raises(StageError, match="no memory"):
+        or_cancelled(failed)
+    assert or_cancelled(lambda: 3) == 3

@@ -107,3 +107,11 @@ def _classes(annotation: Any) -> Iterator[type[BaseModel]]:
 def fields_of(classes: tuple[type[BaseModel], ...]) -> dict[str, FieldInfo]:
     """Return the fields of a section, whichever class it has."""
     return {name: field for kind in classes for name, field in kind.model_fields.items()}
+
+
+def paths_of(classes: tuple[type[BaseModel], ...], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all sections and fields below classes, as files write them."""
+    for name, field in fields_of(classes).items():
+        path = f"{prefix}{field.alias or name}"
+        yield path
+        yield from paths_of(sections_of(field.annotation), f"{path}.")

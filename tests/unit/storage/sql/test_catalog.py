@@ -73,7 +73,8 @@ def test_every_relation_exists_empty_and_filled(
     for connection in (empty, con):
         rows = connection.execute(f"DESCRIBE FROM {relation.reference}").fetchall()
         assert [(row[0], row[1]) for row in rows] == expected
-    assert not query(con, f"FROM {relation.reference}").is_empty()
+    alone = relation.name == "differing_settings"  # one run differs from none
+    assert query(con, f"FROM {relation.reference}").is_empty() == alone
 
 
 def test_describe_lists_every_table_and_view_with_words() -> None:
