@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PrinterCallback
+from transformers.utils import logging as hf_logging
 
 from genenv_core.config.sections.training import LoraConfig
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
@@ -125,8 +127,11 @@ def _made(
         return PlainTorch(case, plan, model, rows).train
     given = (plan, model, rows, home)
     if (case.update, plan.who) == ("rwr", "genenv"):
-        return gpu_trainers.genenv_rwr(*given, leash=case.leash).train
-    return gpu_trainers.TRAINERS[case.update, plan.who.lower()](*given).train
+        trainer = gpu_trainers.genenv_rwr(*given, leash=case.leash)
+    else:
+        trainer = gpu_trainers.TRAINERS[case.update, plan.who.lower()](*given)
+    trainer.remove_callback(PrinterCallback)
+    return trainer.train
 
 
 class PlainTorch:
@@ -237,6 +242,7 @@ def _random() -> Any:
 
 def main(checkpoint: Path = WEIGHTS, repetitions: int = REPETITIONS) -> None:
     """Print a table for each case."""
+    hf_logging.disable_progress_bar()
     what, fresh = source(checkpoint)
     amx = "amx_bf16" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     print(f"{what}; AMX {'there' if amx else 'not there'}; {ROWS} rows, {STEPS} steps", flush=True)
