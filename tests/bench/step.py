@@ -24,13 +24,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PrinterCallback
 from transformers.utils import logging as hf_logging
 
-from genenv_core.config.sections.training import LoraConfig
+from genenv_core.config.sections.training import LoraConfig, Precision
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.engines.transformers.scoring import kl_terms
@@ -46,6 +46,7 @@ REPETITIONS = 5
 ROWS, STEPS = 16, 2
 PROMPT, COMMON, ANSWER = 26, 16, 3
 SHAPE = "SmolLM2"
+Layout = Literal["padded", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Case:
 
     update: str
     lora: int = 0
-    precision: str = "float32"
+    precision: Precision = "float32"
     leash: bool = False
 
     @property
@@ -63,11 +64,12 @@ class Case:
         return f"{self.update}{' with KL' if self.leash else ''}, {trained}, {self.precision}"
 
     @property
-    def ways(self) -> list[tuple[str, str]]:
+    def ways(self) -> list[tuple[str, Layout]]:
         """Who computes it, and on which rows; TRL has no KL of RWR."""
-        padded = [("genenv", "padded"), ("torch", "padded")]
-        beside = [] if self.leash else [("TRL", "padded")]
-        return [*padded, *beside, ("genenv", "shared"), ("torch", "shared")]
+        padded: list[tuple[str, Layout]] = [("genenv", "padded"), ("torch", "padded")]
+        if not self.leash:
+            padded.append(("TRL", "padded"))
+        return [*padded, ("genenv", "shared"), ("torch", "shared")]
 
 
 CASES = (
@@ -95,7 +97,7 @@ def rows_like_laptop(vocabulary: int, count: int = ROWS) -> list[dict[str, Any]]
 
 
 def seconds(
-    case: Case, who: str, layout: str, model: Any, rows: list[dict[str, Any]], steps: int = STEPS
+    case: Case, who: str, layout: Layout, model: Any, rows: list[dict[str, Any]], steps: int = STEPS
 ) -> float:
     """Return the CPU seconds of the steps of one way; the model has learned afterwards."""
     plan = Plan(
@@ -155,7 +157,7 @@ class PlainTorch:
         self.trained = [p for p in model.parameters() if p.requires_grad]
         rate = self.settings.learning_rate
         self.optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0.0, fused=True)
-        self.reference = None
+        self.reference = torch.empty(0)
 
     def train(self) -> None:
         """Compute all steps."""
@@ -193,9 +195,9 @@ class PlainTorch:
 
 def measured(
     case: Case, fresh: Callable[[], Any], repetitions: int, count: int = ROWS
-) -> dict[tuple[str, str], list[float]]:
+) -> dict[tuple[str, Layout], list[float]]:
     """Return the CPU seconds of each way in each repetition, after one that warms up."""
-    found: dict[tuple[str, str], list[float]] = {way: [] for way in case.ways}
+    found: dict[tuple[str, Layout], list[float]] = {way: [] for way in case.ways}
     rows = rows_like_laptop(fresh().get_input_embeddings().num_embeddings, count)
     for repetition in range(repetitions + 1):
         for way, values in found.items():
@@ -206,12 +208,13 @@ def measured(
     return found
 
 
-def lines(case: Case, found: dict[tuple[str, str], list[float]]) -> list[str]:
+def lines(case: Case, found: dict[tuple[str, Layout], list[float]]) -> list[str]:
     """Return a line for each way, and for each ratio: its median and its least and most."""
     shown = [f"{case.name}:"]
     for (who, layout), values in found.items():
         shown.append(f"  {who + ', ' + layout:32} {_spread(values)} CPU s")
-    for layout, other in (("padded", "TRL"), ("padded", "torch"), ("shared", "torch")):
+    compared: list[tuple[Layout, str]] = [("padded", "TRL"), ("padded", "torch")]
+    for layout, other in [*compared, ("shared", "torch")]:
         if (other, layout) in found:
             pairs = zip(found["genenv", layout], found[other, layout], strict=True)
             ratios = [ours / theirs for ours, theirs in pairs]
@@ -252,4 +255,4 @@ def main(checkpoint: Path = WEIGHTS, repetitions: int = REPETITIONS) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(Path(sys.argv[1]) if sys.argv[1:] else WEIGHTS)

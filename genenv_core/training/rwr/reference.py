@@ -103,7 +103,11 @@ def _from_states(model: Any, batch: dict[str, Any], states: Any) -> Any:
     """Return the logits of a micro-batch, of what the last layer gave and the head reads."""
     body = _body(model)
     before = vars(body).get("forward")
-    body.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=states)
+
+    def given(*_: Any, **__: Any) -> BaseModelOutputWithPast:
+        return BaseModelOutputWithPast(last_hidden_state=states)
+
+    body.forward = given
     try:
         read = batch["inputs"] | {"logits_to_keep": 0}  # all of them
         return completion_logits(model, batch | {"inputs": read})
