@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tests.bench import engine, episodes, orchestration, s3, scale, scorers, storage, view, vllm
+from tests.bench import (
+    engine,
+    episodes,
+    orchestration,
+    s3,
+    scale,
+    scorers,
+    step,
+    storage,
+    view,
+    vllm,
+)
 
 PARTS: dict[str, Callable[[], None]] = {
     "engine": engine.main,
@@ -15,6 +26,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "s3": s3.main,
     "scale": scale.main,
     "scorers": scorers.main,
+    "step": step.main,
     "view": view.main,
     "vllm": vllm.main,
 }

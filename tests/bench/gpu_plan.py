@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,6 +14,7 @@ QWEN: dict[str, dict[str, Any]] = {
     "tiny": {"h": 64, "i": 176, "l": 2, "heads": 4, "kv": 2, "v": 512, "tied": True},
     "0.5B": {"h": 896, "i": 4864, "l": 24, "heads": 14, "kv": 2, "v": 151936, "tied": True},
     "1.5B": {"h": 1536, "i": 8960, "l": 28, "heads": 12, "kv": 2, "v": 151936, "tied": True},
+    "SmolLM2": {"h": 576, "i": 1536, "l": 2, "heads": 9, "kv": 3, "v": 49152, "tied": True},
     "7B": {"h": 3584, "i": 18944, "l": 28, "heads": 28, "kv": 4, "v": 152064, "tied": False},
 }
 GROUP = 8
@@ -36,6 +37,9 @@ class Plan:
     lora: int
     kernels: str = "torch"
     limit_s: float = 300.0
+    layout: Literal["padded", "shared"] = "padded"
+    precision: Literal["float32", "bfloat16"] | None = None
+    """None: bfloat16 on a GPU."""
 
 
 def config_of(name: str) -> Any:
@@ -60,9 +64,10 @@ def config_of(name: str) -> Any:
 
 def training_of(plan: Plan) -> TrainingConfig:
     """Return the training settings of both trainers."""
-    half = "bfloat16" if plan.device == "cuda" else "float32"
-    values = {"device": plan.device, "precision": half, "lora": {"rank": plan.lora}}
-    return TrainingConfig.model_validate(values | {"kernels": plan.kernels})
+    usual = "bfloat16" if plan.device == "cuda" else "float32"
+    values = {"device": plan.device, "precision": plan.precision or usual, "rows": plan.layout}
+    values |= {"lora": {"rank": plan.lora}, "kernels": plan.kernels}
+    return TrainingConfig.model_validate(values)
 
 
 def frozen_in_half(plan: Plan) -> bool:

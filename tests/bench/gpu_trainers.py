@@ -49,7 +49,7 @@ def measure(plan: Plan) -> dict[str, Any]:
     tokens = sum(len(row["prompt_ids"]) + len(row["completion_ids"]) for row in rows)
     with (
         tempfile.TemporaryDirectory() as folder,
-        alone(_grpo_request(plan, Path())),
+        alone(grpo_request(plan, Path())),
     ):
         home = Path(folder)
         model: Any
@@ -90,7 +90,7 @@ def _tokenizer(vocabulary: int) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", eos_token="<eos>")
 
 
-def _grpo_request(plan: Plan, home: Path) -> Any:
+def grpo_request(plan: Plan, home: Path) -> Any:
     from genenv_core.training.updates.grpo import GrpoRequest
 
     settings = GrpoConfig(
@@ -110,7 +110,7 @@ def _grpo_request(plan: Plan, home: Path) -> Any:
     )
 
 
-def _stored(rows: list[dict[str, Any]]) -> Any:
+def stored(rows: list[dict[str, Any]]) -> Any:
     from genenv_core.training.grpo.batches import StoredRollouts
 
     return StoredRollouts(
@@ -129,8 +129,8 @@ def genenv_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) 
     from genenv_core.training.grpo.trainer import StoredRolloutTrainer
 
     tokenizer = _tokenizer(QWEN[plan.shape]["v"])
-    request = _grpo_request(plan, home)
-    return StoredRolloutTrainer(model, tokenizer, None, _stored(rows), request, home)
+    request = grpo_request(plan, home)
+    return StoredRolloutTrainer(model, tokenizer, None, stored(rows), request, home)
 
 
 def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:
@@ -142,7 +142,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
     from genenv_core.training.grpo.stored import stored_reward
     from genenv_core.training.loop.steps import shared_arguments
 
-    stored = _stored(rows)
+    kept = stored(rows)
 
     def look_up(prompts: list[str], trainer: Any) -> dict[str, Any]:
         del trainer
@@ -152,11 +152,11 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
             number = seen[prompt] = seen.get(prompt, -1) + 1
             found.append(int(prompt[1:]) * GROUP + number)
         columns = ("prompt_ids", "completion_ids", "logprobs")
-        return {name: [getattr(stored, name)[row] for row in found] for name in columns} | {
-            "reward": [stored.rewards[row] for row in found]
+        return {name: [getattr(kept, name)[row] for row in found] for name in columns} | {
+            "reward": [kept.rewards[row] for row in found]
         }
 
-    request = _grpo_request(plan, home)
+    request = grpo_request(plan, home)
     accumulation = plan.rows // plan.micro
     return GRPOTrainer(
         model=model,
@@ -173,7 +173,7 @@ def trl_grpo(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> 
             temperature=1.0,
             beta=0.0,
         ),
-        train_dataset=Dataset.from_dict({"prompt": list(stored.groups)}),
+        train_dataset=Dataset.from_dict({"prompt": list(kept.groups)}),
         processing_class=_tokenizer(QWEN[plan.shape]["v"]),
         rollout_func=look_up,
     )
@@ -198,28 +198,30 @@ def _rwr_request(plan: Plan, home: Path) -> Any:
     )
 
 
-def genenv_rwr(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:
-    """Return genenv's RWR trainer on the rows, reference and leash included."""
+def genenv_rwr(
+    plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path, *, leash: bool = True
+) -> Any:
+    """Return genenv's RWR trainer on the rows, with the reference where they are on the leash."""
     import copy
 
     from genenv_core.training.rwr.batches import StoredGenerations
     from genenv_core.training.rwr.trainer import WeightedRegressionTrainer
 
-    stored = StoredGenerations(
+    kept = StoredGenerations(
         row_id=[f"r{index}" for index in range(len(rows))],
         prompt_ids=[row["prompt_ids"] for row in rows],
         completion_ids=[row["completion_ids"] for row in rows],
         weight=[1.0] * len(rows),
-        leash=[True] * len(rows),
+        leash=[leash] * len(rows),
     )
     reference = None
-    if not plan.lora:
+    if leash and not plan.lora:
         reference = copy.deepcopy(model)
         if plan.device == "cuda":
             reference = reference.to(torch.bfloat16)
     request = _rwr_request(plan, home)
     tokenizer = _tokenizer(QWEN[plan.shape]["v"])
-    return WeightedRegressionTrainer(model, tokenizer, reference, stored, request, home)
+    return WeightedRegressionTrainer(model, tokenizer, reference, kept, request, home)
 
 
 def trl_sft(plan: Plan, model: Any, rows: list[dict[str, Any]], home: Path) -> Any:

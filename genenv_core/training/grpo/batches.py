@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 import torch
@@ -92,7 +94,7 @@ class StoredRollouts:
         logprobs = [[p if m else 0.0 for p, m in zip(*row, strict=True)] for row in rows]
         return replace(self, loss_mask=mask, logprobs=logprobs)
 
-    def padded(self, rows: range) -> dict[str, torch.Tensor]:
+    def padded(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return ids and masks of rows, filled up with 0: prompts on the left, as TRL does.
 
         Shapes: (rows, longest prompt), (rows, longest completion).
@@ -173,6 +175,7 @@ class GroupBatches(StepBatches):
     ) -> None:
         super().__init__()
         self._groups, self._rows, self._seed = rollouts.groups, rollouts.group_size, seed
+        self._first = {group: index * self._rows for index, group in enumerate(self._groups)}
         self._per_step, self.micro = min(per_step, len(rollouts.groups)), micro
         self._processes = processes
         self.micro_batches_per_step = len(self._cut(self._per_step)) // processes
@@ -180,6 +183,15 @@ class GroupBatches(StepBatches):
 
     def _cut(self, groups: int) -> list[tuple[int, int]]:
         return cut(groups * self._rows, most=self.micro, processes=self._processes)
+
+    def stored(self, batch: dict[str, Any]) -> tuple[int, ...]:
+        """Return the indices of a micro-batch's stored rows; the step's first row for an empty one.
+
+        Processes of a sharded model compute in step, so one without a row computes that one.
+        """
+        groups, start, stop = batch["groups"], batch["start"], batch["stop"]
+        rows = range(start, stop) if stop > start else range(1)
+        return tuple(self._first[groups[row // self._rows]] + row % self._rows for row in rows)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the batches of pass `epoch` (from 0): its own order, every group once."""

@@ -19,8 +19,8 @@ Departures from TRL, with their reasons:
   tokenizer's, which rollouts of several turns or other stop tokens do not end on.
 - Adam's moments start at zero: an update is a stage, and its key names all that it starts from. The
   candidate of the update before may not have been published, and its moments would not fit.
-- Each micro-batch is scored under the reference beside the policy, by the process that trains its
-  rows; TRL would score all rows of a step first.
+- Each micro-batch of the first pass is scored under the reference beside the policy, by the process
+  that trains its rows; TRL would score all rows of a step first, in each pass anew.
 - TRL's reference is what it finds where the policy was loaded, or a copy of its adapter. pi_agent^0
   is loaded here; where it is the policy without its adapter, that adapter is disabled.
 """
@@ -49,11 +49,13 @@ from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.engines.adapters import has_adapter
 from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
+from genenv_core.training.grpo.reference import ReferenceScores
 from genenv_core.training.grpo.seen import Seen
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.completions import completion_logprobs
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
+from genenv_core.training.memory.estimate import all_logits_fit
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.updates.grpo import GrpoRequest
@@ -89,6 +91,9 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             seed=request.seed,
             processes=request.training.processes,
         )
+        self.vocabulary = model.get_input_embeddings().num_embeddings
+        first = [self.step_batches.stored(batch) for batch in self.step_batches.batches]
+        self._references = ReferenceScores(first, self._score_reference)
         self.training, self.warmup_steps = request.training, settings.warmup_steps
         self.seen, self._step_seen = Seen(), Seen()
         self._first_row = {
@@ -197,13 +202,23 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         inputs["row_groups"] = tuple(groups[row // size] for row in range(first, end))
         inputs |= self._scales(inputs)
         if self.beta:
-            inputs["ref_per_token_logps"] = self._reference(inputs)
+            rows = self.step_batches.stored(generation_batch)
+            inputs["ref_per_token_logps"] = self._reference(rows, inputs)
         self._step_seen.rows.update(groups[row // size] for row in range(start, stop))
         return inputs
 
+    def _reference(self, rows: tuple[int, ...], inputs: dict[str, Any]) -> Any:
+        """Return the logprobs of a micro-batch, these stored rows, under the reference."""
+        if self.training.sharded:  # its processes would not score at the same times
+            return self._under_reference(inputs)
+        return self._references.of(rows, inputs["completion_ids"].size(1))
+
+    def _score_reference(self, rows: tuple[int, ...]) -> Any:
+        padded: Any = self.rollouts.padded(rows)
+        return self._under_reference(send_to_device(padded, self.accelerator.device))
+
     @torch.no_grad()
-    def _reference(self, inputs: dict[str, Any]) -> Any:
-        """Return the logprobs of a micro-batch under the reference."""
+    def _under_reference(self, inputs: dict[str, Any]) -> Any:
         model, context = self.ref_model, nullcontext()
         if model is None:  # with LoRA: no adapter, or the copy of the starting one that TRL keeps
             model = self.model
@@ -255,14 +270,24 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
     ) -> Any:
         rows = model, input_ids, attention_mask, logits_to_keep
-        if self.training.shares_rows:
+        shared = self.training.shares_rows
+        if shared or self._at_once(input_ids.size(1), logits_to_keep):
             with self.accelerator.autocast():
-                scored = (*completion_logprobs(*rows, self.temperature), None)
+                scored = (*completion_logprobs(*rows, self.temperature, shared=shared), None)
         else:
             scored = super()._get_per_token_logps_and_entropies(*rows, **options)
         if torch.is_grad_enabled():
             self._scored = (scored[0].detach(), scored[1].detach())
         return scored
+
+    def _at_once(self, row: int, completion: int) -> bool:
+        """Return whether padded rows of so many tokens are scored without TRL's tiled head.
+
+        On a CPU it computes the logits of the prompts too: three times what a step of a small model
+        with short answers takes otherwise.
+        """
+        on_cpu = self.accelerator.device.type == "cpu"
+        return on_cpu and all_logits_fit(self.vocabulary, row, completion, self.training.precision)
 
     def _scales(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return what the loss of a micro-batch needs of its step; the reference comes after it."""

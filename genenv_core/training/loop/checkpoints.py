@@ -33,6 +33,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
@@ -109,7 +110,7 @@ class CheckpointKeeper(TrainerCallback):
         self.folder = wanted.folder if wanted else None
         self.resumed_at = 0
         self._seconds = wanted.seconds if wanted else 0.0
-        self._request = request_digest(request) if wanted else ""
+        self._asked = request
         self._noted = request.noted
         self._what, self._stop = request.what, stop
         self._sharded, self._processes = request.training.sharded, request.training.processes
@@ -196,6 +197,11 @@ class CheckpointKeeper(TrainerCallback):
                 f"{self._what} stopped after step {state.global_step} of {state.max_steps}: the "
                 "same command continues from there"
             )
+
+    @cached_property
+    def _request(self) -> str:
+        """The request's digest. An update without a checkpoint never reads its models for it."""
+        return request_digest(self._asked)
 
     def _newest(self) -> Path | None:
         for folder in sorted(self._checkpoints(), key=_step, reverse=True):

@@ -63,26 +63,37 @@ def completion_logits(model: Any, batch: dict[str, Any]) -> Any:
 
 
 def completion_logprobs(
-    model: Any, ids: Any, mask: Any, completion: int, temperature: float
+    model: Any, ids: Any, mask: Any, completion: int, temperature: float, *, shared: bool
 ) -> tuple[Any, Any]:
-    """Return logprobs and entropies of the last `completion` columns of rows, with shared prefixes.
+    """Return logprobs and entropies of the last `completion` columns of rows.
 
     `ids` and `mask` have the shape (rows, columns): prompts padded on the left, completions on the
     right. Both results have the shape (rows, completion), with 0 where the mask is 0. Entropies
-    have no gradient.
+    have no gradient. The head computes no logits but those that predict a completion.
     """
     split = ids.size(1) - completion
-    real = mask.bool()
+    scored = mask[:, split:].bool()
+    logits = (_tree_logits if shared else _padded_logits)(model, ids, mask.bool(), split)
+    logprobs = (logits / temperature).log_softmax(-1)
+    found = logprobs.gather(1, ids[:, split:][scored].unsqueeze(1)).squeeze(1)
+    with torch.no_grad():
+        entropies = -(logprobs.exp() * logprobs).sum(-1)
+    empty = found.new_zeros(scored.shape)
+    return empty.masked_scatter(scored, found), empty.masked_scatter(scored, entropies)
+
+
+def _tree_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
     rows = [(row.tolist(), kept.tolist()) for row, kept in zip(ids, real, strict=True)]
     prompts = [_kept(row[:split], kept[:split]) for row, kept in rows]
     completions = [_kept(row[split:], kept[split:]) for row, kept in rows]
     batch = on_device(laid_out(prompts, completions, shared=True), ids.device)
-    logprobs = (completion_logits(model, batch) / temperature).log_softmax(-1)
-    found = logprobs.gather(1, batch["targets"].unsqueeze(1)).squeeze(1)
-    with torch.no_grad():
-        entropies = -(logprobs.exp() * logprobs).sum(-1)
-    empty, scored = found.new_zeros(real[:, split:].shape), real[:, split:]
-    return empty.masked_scatter(scored, found), empty.masked_scatter(scored, entropies)
+    return completion_logits(model, batch)
+
+
+def _padded_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
+    keep = ids.size(1) - split + 1
+    made = model(input_ids=ids, attention_mask=real.long(), logits_to_keep=keep, use_cache=False)
+    return made.logits[:, :-1][real[:, split:]].float()
 
 
 def on_device(batch: dict[str, Any], device: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import polars as pl
 
-from genenv_core.config.sections.training import LoraConfig, TrainingConfig
+from genenv_core.config.sections.training import LoraConfig, Precision, TrainingConfig
 from genenv_core.config.sections.updates import KlReference
 from genenv_core.errors import ModelError, TrainingError
 from genenv_core.training.requests import UpdateRequest
@@ -55,7 +55,7 @@ both logprobs, the exponential, the difference, the product. A tiled loss with s
 no more: the logprobs, their exponential, its product, gradients."""
 REFERENCE_CACHE_VALUES = 2**24
 """Reference logprobs that an update with a cap on its KL keeps between steps, 64 MiB in float32; of
-more it keeps none."""
+more it keeps what the reference's last layer gave, unless that is sharded."""
 _TILE = 32768
 """Vocabulary entries that TRL's tiled head computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
 _TILE_TOKENS = 4096
@@ -171,6 +171,8 @@ class Job:
     """Rows of a micro-batch as configured."""
     leash_tokens: int = 0
     """Completion tokens of all rows that a capped KL is along."""
+    leash_rows: int = 0
+    """Their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +234,7 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
         found += shape.parameters * size / shards
     if UPDATES[job.loss].capped:
         found += 4 * trained / shards  # the state under the KL cap
-        values = job.leash_tokens * shape.vocabulary
-        found += 4 * values if values <= REFERENCE_CACHE_VALUES else 0
+        found += 4 * _kept_of_reference(job)
     if training.strategy == "ddp":
         found += 4 * trained if training.processes > 1 else 0  # buckets
         cast = trained + (shape.parameters if lora and frozen_bytes == 4 else 0)
@@ -244,6 +245,16 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
     if not lora:
         found += 4 * shape.vocabulary * shape.hidden  # the head's gradient while it is summed up
     return found
+
+
+def _kept_of_reference(job: Job) -> int:
+    """Return how many numbers an update with a cap on its KL keeps of the reference."""
+    logprobs = job.leash_tokens * job.shape.vocabulary
+    if logprobs <= REFERENCE_CACHE_VALUES:
+        return logprobs
+    # Padding counts: the head reads all positions behind the shortest prompt of a micro-batch.
+    states = job.leash_rows * job.row_tokens * job.shape.hidden
+    return 0 if job.training.sharded else states
 
 
 def _row(job: Job) -> float:
@@ -274,6 +285,17 @@ def _logits(job: Job) -> float:
     return width * min(job.row_tokens, _TILE_TOKENS) * min(vocabulary, _TILE)
 
 
+def all_logits_fit(vocabulary: int, row: int, completion: int, precision: Precision) -> bool:
+    """Return whether all logits of a padded row on a CPU take no more than its tiles would.
+
+    The estimate counts the tiles. A vocabulary of one tile stays with them: its head costs little,
+    and updates of the models that genenv makes keep their bits.
+    """
+    width, _ = _BYTES_OF_TILE[precision]
+    tiles = width * min(row, _TILE_TOKENS) * _TILE
+    return vocabulary > _TILE and _WHOLE_LOGITS * vocabulary * completion <= tiles
+
+
 def remedies(job: Job) -> str:
     """Return the settings that would lower an update's need, each with the need that results."""
     training = job.training
@@ -302,9 +324,10 @@ def job_of(request: UpdateRequest) -> Job:
     prompt, ends = pl.col("prompt_ids").list.len(), pl.col("completion_ids").list.len()
     kind = UPDATES[request.loss]
     leash = ends.filter(pl.col("leash")).sum() if kind.capped else pl.lit(0)
-    row, completion, leash_tokens = (
+    rows = pl.col("leash").sum() if kind.capped else pl.lit(0)
+    row, completion, leash_tokens, leash_rows = (
         pl.scan_parquet(request.rows, glob=False)
-        .select(row=(prompt + ends).max(), completion=ends.max(), leash=leash)
+        .select(row=(prompt + ends).max(), completion=ends.max(), leash=leash, rows=rows)
         .collect()
         .row(0)
     )
@@ -320,6 +343,7 @@ def job_of(request: UpdateRequest) -> Job:
         ),
         rows=request.settings.micro_batch_rows,
         leash_tokens=int(leash_tokens),
+        leash_rows=int(leash_rows),
     )
 
 

@@ -233,6 +233,7 @@ def _need(
         reference=reference_of(kind.kl(settings), training.lora, moved=True),
         rows=settings.micro_batch_rows,
         leash_tokens=settings.kl_rows * completion if kind.capped else 0,
+        leash_rows=settings.kl_rows if kind.capped else 0,
     )
     return [Need(kind.stage, policy, longest, job, estimate(job), settings.micro_batch_rows)]
 

@@ -17,18 +17,32 @@ _ROWS = ((3, 4), (3, 4), (3, 2), (5, 3))
 """Tokens of the prompt and of the completion of each row of the comparison."""
 
 
+_sound: set[tuple[str, ...]] = set()
+"""The architectures that this process has found sound."""
+
+
 def check_prefixes(model: Any, checkpoint: object) -> None:
     """Raise `TrainingError` unless a model can compute shared prefixes (`training.rows`).
 
     What transformers says of its attention decides first: it takes any mask, and each layer attends
     to all tokens before (a window may be longer than any row that could be tried). Then its numbers
-    do: logits of a few rows, shared and each alone.
+    do: logits of a few rows, shared and each alone. They are a matter of the architecture and not
+    of the weights, so a process compares them once for all updates of it.
     """
-    if why := _attention(model) or _difference(model):
+    known = _architecture(model)
+    if why := _attention(model) or ("" if known in _sound else _difference(model)):
         raise TrainingError(
             f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
             f"({why}): set training.rows=padded"
         )
+    _sound.add(known)
+
+
+def _architecture(model: Any) -> tuple[str, ...]:
+    """Return what decides how a model computes: its code, configuration, type and device."""
+    weight = next(model.parameters())
+    code = [f"{type(part).__module__}.{type(part).__qualname__}" for part in model.modules()]
+    return *code, model.config.to_json_string(), str(weight.dtype), weight.device.type
 
 
 def _attention(model: Any) -> str:

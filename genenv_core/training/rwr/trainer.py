@@ -25,8 +25,9 @@ leash:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import UpdateResult
 from genenv_core.training.rwr.batches import RowBatches, StoredGenerations
 from genenv_core.training.rwr.leash import Leash
+from genenv_core.training.rwr.reference import LeashReference
 from genenv_core.training.updates.rwr import RwrRequest
 
 
@@ -81,7 +83,6 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             rows, settings.micro_batch_rows, processes, shared=self.training.shares_rows
         )
         self.kl_coef = settings.kl_coef
-        self._cached: dict[int, Any] = {}
         super().__init__(
             model=model,
             args=SFTConfig(
@@ -102,9 +103,14 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
             processing_class=tokenizer,
         )
         self.check_processes()
-        self.reference = None if reference is None else frozen(reference, self.accelerator)
         vocabulary = model.get_input_embeddings().num_embeddings
-        self._caching = self.step_batches.leash_tokens * vocabulary <= REFERENCE_CACHE_VALUES
+        first = None if reference is None else frozen(reference, self.accelerator)
+        self.reference = LeashReference(
+            lambda: self.model if first is None else first,
+            partial(self._as_first, adapted=reference is None),
+            whole=self.step_batches.leash_tokens * vocabulary <= REFERENCE_CACHE_VALUES,
+            sharded=self.training.sharded,
+        )
         self.leash = Leash(self, settings)
         self.add_callback(self.leash)
 
@@ -129,23 +135,16 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         nll = -(batch["token_weight"] * chosen).sum() / self.step_batches.tokens
         kl = 0 * nll  # a number with a slope: a step that follows the KL alone goes back through it
         if batch["leash"]:
-            kl = kl_terms(logprobs, self._reference_logprobs(batch)).sum()
+            kl = kl_terms(logprobs, self.reference.logprobs(batch)).sum()
             kl = kl / self.step_batches.leash_rows
         return nll * batch["counts"], kl * batch["counts"]
 
-    def _reference_logprobs(self, batch: dict[str, Any]) -> Any:
-        index = batch["index"]
-        if index in self._cached:
-            return self._cached[index]
-        model, adapted = self.reference, nullcontext()
-        if model is None:
-            model = self.model
-            adapted = model.disable_adapter()
-        with torch.no_grad(), self.accelerator.autocast(), adapted:
-            logprobs = completion_logits(model, batch).log_softmax(-1)
-        if self._caching:
-            self._cached[index] = logprobs
-        return logprobs
+    @contextmanager
+    def _as_first(self, *, adapted: bool) -> Generator[None]:
+        """Return a context for the reference; without its adapter the policy is the first one."""
+        without: Any = self.model.disable_adapter() if adapted else nullcontext()
+        with self.accelerator.autocast(), without:
+            yield
 
     def _leash_batches(self) -> list[Any]:
         """Return this process's micro-batches of rows on the leash, on its device."""

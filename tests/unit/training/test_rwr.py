@@ -25,9 +25,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import RwrConfig
 from genenv_core.errors import NumericalError, TrainingError
+from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.requests import UpdateResult
+from genenv_core.training.rwr import reference
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.rwr.leash import Leash
 from genenv_core.training.updates.rwr import RwrRequest
@@ -49,6 +52,7 @@ from tests.unit.training.builders_training import (
 )
 
 TRAINER = "genenv_core/training/rwr/trainer.py"
+REFERENCE = "genenv_core/training/rwr/reference.py"
 
 Gradient = dict[str, torch.Tensor]
 
@@ -404,6 +408,59 @@ def test_an_update_needs_rows_of_both_kinds(
     rows = [row | change for row in rwr_rows(4)]
     with pytest.raises(TrainingError, match=message):
         update(tmp_path, policy, policy, rows)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        TrainingConfig(),
+        TrainingConfig(rows="shared"),
+        TrainingConfig(lora=LoraConfig(rank=4), precision="bfloat16"),
+    ],
+)
+@mutation(
+    "states of the reference are computed again", REFERENCE,
+    "self._states[index] = states", "pass",
+)  # fmt: skip
+@mutation(
+    "the head reads states of other positions", REFERENCE,
+    "slice(-keep, None) if", "slice(-keep - 1, -1) if",
+)  # fmt: skip
+@mutation(
+    "a head that makes other numbers of the states is believed", REFERENCE,
+    "torch.equal(_from_states(model, batch, states), logits)", "True",
+)  # fmt: skip
+def test_the_reference_is_computed_once_and_its_states_give_the_same_bits(
+    tmp_path: Path,
+    policy: Path,
+    initial: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    training: TrainingConfig,
+) -> None:
+    passes: list[object] = []
+    original, from_states = reference._last_states, reference._from_states
+
+    def count(model: object) -> Any:
+        passes.append(model)
+        return original(model)
+
+    def result(name: str) -> tuple[dict[str, float], list[str]]:
+        passes.clear()
+        made = update(
+            tmp_path, policy, policy if training.lora.rank else initial, mixed_rows(7),
+            steps=3, micro_batch_rows=2, name=name, training=training,
+        )  # fmt: skip
+        weights = sorted(made.checkpoint.glob("*.safetensors"))
+        return made.metrics, [file_sha256(path) for path in weights]
+
+    monkeypatch.setattr(reference, "_last_states", count)
+    whole = result("whole")
+    assert passes == []
+    monkeypatch.setattr(rwr, "REFERENCE_CACHE_VALUES", 0)
+    assert result("states") == whole
+    assert len(passes) == 2  # micro-batches with the four rows on the leash
+    monkeypatch.setattr(reference, "_from_states", lambda *given: from_states(*given) + 1)
+    assert result("neither") == whole
 
 
 def test_another_vocabulary_of_the_reference_is_refused(tmp_path: Path, policy: Path) -> None:

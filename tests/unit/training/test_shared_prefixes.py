@@ -28,6 +28,7 @@ from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
+from genenv_core.training.policies import prefixes
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.updates.table import run_update
@@ -155,8 +156,8 @@ GRPO: dict[str, dict[str, Any]] = {
 
 
 @mutation(
-    "shared rows of GRPO are scored at temperature 1", COMPLETIONS,
-    "(completion_logits(model, batch) / temperature)", "completion_logits(model, batch)",
+    "rows of GRPO are scored at temperature 1", COMPLETIONS,
+    "(logits / temperature).log_softmax(-1)", "logits.log_softmax(-1)",
 )  # fmt: skip
 @pytest.mark.parametrize("case", some(GRPO, ("plain",)))
 def test_grpo_has_the_loss_and_the_gradient_of_padded_rows(
@@ -309,9 +310,10 @@ def test_a_model_with_a_window_is_refused_before_the_first_step(
 )  # fmt: skip
 @mutation(
     "the numbers of a model do not decide whether it shares prefixes", PREFIXES,
-    "_attention(model) or _difference(model)", "_attention(model)",
+    "_attention(model) or (\"\" if known in _sound else _difference(model))", "_attention(model)",
 )  # fmt: skip
 def test_what_cannot_share_prefixes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "_sound", set())
     mistral = _small(MistralForCausalLM, MistralConfig, sliding_window=4096)
     with pytest.raises(TrainingError, match=r"\(sliding_window 4096\)"):
         check_prefixes(mistral, "it")
@@ -330,6 +332,31 @@ def test_what_cannot_share_prefixes_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(deaf, "forward", without_positions)
     with pytest.raises(TrainingError, match=r"its logits differ by 0\.\d+ of their spread"):
         check_prefixes(deaf, "it")
+
+
+@mutation(
+    "each update compares a few rows of its model again", PREFIXES, "_sound.add(known)", "pass",
+)  # fmt: skip
+@mutation(
+    "a model of another architecture is taken for one that was compared", PREFIXES,
+    "return *code, model.config.to_json_string(),", "return *code,",
+)  # fmt: skip
+def test_a_process_compares_an_architecture_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compared: list[Any] = []
+
+    def compare(model: Any) -> str:
+        compared.append(model)
+        return ""
+
+    monkeypatch.setattr(prefixes, "_sound", set())
+    monkeypatch.setattr(prefixes, "_difference", compare)
+    first, second = (load(tiny_checkpoint(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
+    wider = load(tiny_checkpoint(tmp_path / "wider", hidden=64))
+    for model in (first, second, wider):
+        check_prefixes(model, "it")
+    assert compared == [first, wider]
 
 
 def test_shared_prefixes_with_deepspeed_are_refused() -> None:

@@ -546,23 +546,35 @@ def test_rwr_on_a_cpu_needs_what_was_measured(
 
 
 @mutation(
-    "the reference's logprobs that RWR keeps are not counted", ESTIMATE,
-    "found += 4 * values if values", "found += 0 * values if values",
+    "what RWR keeps of the reference is not counted", ESTIMATE,
+    "found += 4 * _kept_of_reference(job)", "_kept_of_reference(job)",
 )  # fmt: skip
-def test_logprobs_of_the_reference_count_where_they_are_kept_between_steps(tmp_path: Path) -> None:
-    """By hand: four bytes each, of 2**24 at most."""
+@mutation(
+    "states of the reference that RWR keeps are not counted", ESTIMATE,
+    "return 0 if job.training.sharded else states", "return 0",
+)  # fmt: skip
+def test_what_is_kept_of_the_reference_between_steps_counts(tmp_path: Path) -> None:
+    """By hand: four bytes each, of 2**24 logprobs at most, else of states of whole rows."""
+    sharded = TrainingConfig(device="cuda", processes=2, strategy="fsdp2")
     copies = [
-        need(loss="rwr", shape=NARROW, leash_tokens=tokens).fixed["copies"]
-        for tokens in (0, 2048, 2049)
-    ]
-    assert [found - copies[0] for found in copies] == [0, 2**26, 0]
+        need(loss="rwr", shape=NARROW, leash_tokens=tokens, leash_rows=3, **more).fixed["copies"]
+        for tokens, more in (
+            (0, {}), (2048, {}), (2049, {}), (2049, {"training": sharded}),
+            (0, {"training": sharded}),
+        )
+    ]  # fmt: skip
+    states = 4 * 3 * job(NARROW).row_tokens * NARROW.hidden
+    assert [found - copies[0] for found in copies[:3]] == [0, 2**26, states]
+    assert copies[3] == copies[4]
     policy = tiny_checkpoint(tmp_path / "policy", seed=1)
     rows = mixed_rows(6)
     leashed = [len(row["completion_ids"]) for row in rows if row["leash"]]
-    assert job_of(rwr_of(tmp_path, "some", rows, policy, policy)).leash_tokens == sum(leashed)
+    made = job_of(rwr_of(tmp_path, "some", rows, policy, policy))
+    assert (made.leash_tokens, made.leash_rows) == (sum(leashed), len(leashed))
     run = resolve("tiny")
-    found = needs.needs(run, Given(None, None, None))[1].job.leash_tokens
-    assert found == run.rwr.kl_rows * run.generation.max_tokens
+    found = needs.needs(run, Given(None, None, None))[1].job
+    assert found.leash_tokens == run.rwr.kl_rows * run.generation.max_tokens
+    assert found.leash_rows == run.rwr.kl_rows
 
 
 def test_the_head_of_grpo_computes_tiles_of_the_size_that_is_counted() -> None:

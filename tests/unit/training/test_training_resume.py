@@ -205,6 +205,11 @@ def interrupted(request: Request, step: int) -> Path:
     "resumes\n",
     "", by="[grpo near]",
 )  # fmt: skip
+@mutation(
+    "a resumed update scores its reference with other rows",
+    "genenv_core/training/grpo/reference.py",
+    "together = self._together[row]", "together = rows", by="[grpo with kl]",
+)  # fmt: skip
 @pytest.mark.parametrize("name", some(REQUESTS, ("grpo with kl", "rwr")))
 def test_an_update_killed_after_any_step_ends_on_the_same_bits(
     tmp_path: Path, cases: dict[str, Case], name: str
@@ -216,6 +221,20 @@ def test_an_update_killed_after_any_step_ends_on_the_same_bits(
         assert {path.name for path in folder.iterdir()} == {f"checkpoint-{step}", "lock"}
         assert not request.output.exists()
         assert_same(case, update(request), resumed_at=step)
+
+
+@mutation(
+    "an update without a trainer checkpoint reads its models for one", CHECKPOINTS,
+    "self._asked = request\n", "self._asked, _ = request, request_digest(request)\n",
+)  # fmt: skip
+def test_models_are_read_for_a_digest_only_where_there_is_a_checkpoint(
+    tmp_path: Path, cases: dict[str, Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: Request) -> str:
+        raise AssertionError("the models of an update were read")
+
+    monkeypatch.setattr("genenv_core.training.loop.checkpoints.request_digest", read)
+    assert_same(cases["grpo"], update(kept(cases["grpo"], tmp_path, seconds=NEVER)), resumed_at=0)
 
 
 @pytest.mark.parametrize("name", ["grpo with kl", "pull"])

@@ -1,0 +1,41 @@
+"""The logprobs of stored rows under a frozen reference: each row is scored once an update."""
+
+# torch has partial types only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Rows = tuple[int, ...]
+
+
+class ReferenceScores:
+    """Scores of rows, kept for the passes after the first.
+
+    Which rows are scored together changes rounding. A row is scored with those of its micro-batch
+    in the first pass, whichever pass asks for it, so that a resumed update ends on the same bits.
+
+    Args:
+        micro_batches: those of the first pass, indices of stored rows; they have every row.
+        score: returns the logprobs of such rows, (rows, tokens), 0 behind a completion.
+    """
+
+    def __init__(self, micro_batches: Sequence[Rows], score: Callable[[Rows], Any]) -> None:
+        self._together = {row: rows for rows in micro_batches for row in rows}
+        self._score = score
+        self._known: dict[int, Any] = {}
+
+    def of(self, rows: Rows, tokens: int) -> Any:
+        """Return the logprobs of rows, (rows, tokens); none of them is longer."""
+        for row in rows:
+            if row not in self._known:
+                together = self._together[row]
+                self._known |= zip(together, self._score(together), strict=True)
+        found = self._known[rows[0]].new_zeros(len(rows), tokens)
+        for place, row in enumerate(rows):
+            known = self._known[row][:tokens]
+            found[place, : len(known)] = known
+        return found
