@@ -4,13 +4,16 @@ Invariants: every item is attempted, judged as predictions are, and kept as a ta
 verdict; what is finished is reused, and a killed measurement goes on at the item that was cut off;
 a checkpoint of a run, a folder, a version in MLflow and an endpoint are measured in one way; the
 result says how it came about and what was not run; two models of one run are measured on the same
-items; bad input is refused before any work.
+items; bad input is refused before any work. A task set
+that is certified is attempted likewise: its flaws, attempts and checks are rows, and a certificate
+that was cut off ends with the rows of one that never was.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,12 +31,12 @@ from flows.cli.app import app
 from flows.deploy.benchmark_request import BenchmarkRequest
 from genenv_core.benchmarks.bamboogle import BENCHMARK
 from genenv_core.benchmarks.measuring.expected import right_answer
-from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
+from genenv_core.benchmarks.measuring.request import MeasuringOptions, certification, measurement
 from genenv_core.benchmarks.measuring.table import read_measured, written
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.tool_calls import said as read
 from genenv_core.epoch.trouble import troubles
-from genenv_core.errors import ConfigError, ModelError
+from genenv_core.errors import ConfigError, EngineError, ModelError
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.catalog import query
@@ -51,6 +54,7 @@ from tests.unit.benchmarks import plugin
 from tests.unit.benchmarks.test_plugin import POINTS as PLUGGED
 from tests.unit.builders_runs import age
 from tests.unit.exchange.test_chat_endpoint import Server, said, server
+from tests.unit.exchange.test_environments import given_away, with_config
 from tests.unit.plugged import write_package
 from tests.waiting import BOUND_S, until
 
@@ -257,8 +261,6 @@ def test_a_version_in_mlflow_is_measured(trained: RunConfig, data: Path) -> None
 def test_an_endpoint_is_measured_and_asked_only_for_what_is_missing(
     api: None, server: Server, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from genenv_core.errors import EngineError
-
     monkeypatch.setenv("MODEL_KEY", SECRET)
     lost = threading.Event()
 
@@ -302,8 +304,6 @@ def test_a_measurement_ends_at_its_precision_and_goes_on_within_a_round(
     api: None, server: Server, tmp_path: Path
 ) -> None:
     """All right: 30 of 60 items do. Half right: all 60, in two rounds, the second broken off."""
-    from genenv_core.errors import EngineError
-
     many = tmp_path / "bamboogle"
     many.mkdir()
     rows = "".join(f"What is number {place}?,n{place}\n" for place in range(60))
@@ -573,3 +573,127 @@ def test_a_domain_that_is_no_benchmark_cannot_be_measured(trained: RunConfig, da
 
 
 __all__ = ["REPOSITORY", "server"]
+
+
+ASKED_ONCE = "execution.benchmark={retries: 0, concurrency: 2, backoff_seconds: 0}"
+CERTIFIED_TABLES = {
+    "certified_sets": "name",
+    "set_flaws": "task_id, flaw",
+    "scores": "trace_id",
+    "trace_tokens": "trace_id",
+    "tasks": "task_id",
+}
+"""Tables of a certificate, and the order of their rows."""
+
+
+def set_config(root: Path, url: str, *overrides: str, **asked: Any) -> RunConfig:
+    from tasks.policies.measured import named
+
+    given = MeasuringOptions(**{"model": url, "model_name": "big", "samples": 4, **asked})
+    domain = {"name": "arithmetic"}
+    fields = {"root": str(root)}
+    return named(
+        certification(domain, given, (4, 2), overrides=(ASKED_ONCE, *overrides), fields=fields)
+    )
+
+
+def certificate_of(config: RunConfig) -> JsonObject:
+    return dict(measured(config).facts)
+
+
+def sometimes_right(body: JsonObject) -> web.Response:
+    """Answer right by the seed of the request, so that attempts differ and can be repeated."""
+    asked = re.findall(r"[0-9 +-]+[0-9]", body["messages"][-1]["content"])[-1]
+    numbers = [int(one) for one in asked.replace("- ", "+ -").split("+")]
+    return said(str(sum(numbers) + (body["seed"] % 3 == 0)))
+
+
+def rows_of_set(config: RunConfig) -> dict[str, list[tuple[Any, ...]]]:
+    leaves_out = "EXCLUDE (run_id, arm)"
+    return {
+        table: sql(config, f"SELECT * {leaves_out} FROM {table} ORDER BY {order}").rows()
+        for table, order in CERTIFIED_TABLES.items()
+    }
+
+
+@mutation(
+    "verdicts of a certified set are not kept with its attempts", "tasks/policies/certifying.py",
+    'frame("scores", verdicts_of(with_messages(traces, tokens), by_id, domain))',
+    'frame("scores", [])',
+)  # fmt: skip
+def test_a_certificate_that_was_cut_off_goes_on_and_ends_with_the_same_rows(
+    api: None, server: Server, tmp_path: Path
+) -> None:
+    lost = threading.Event()
+
+    def cut_off(body: JsonObject) -> web.Response:
+        if len(server.bodies) > 10 and not lost.is_set():
+            return web.json_response({"error": {"message": "busy"}}, status=503)
+        return sometimes_right(body)
+
+    short = "rollout.shard_groups=2"
+    server.always = sometimes_right
+    whole = set_config(tmp_path / "whole", server.url, short)
+    facts = certificate_of(whole)
+    assert len(server.bodies) == facts["verdicts"] == facts["attempts"] == 24
+    assert (facts["tasks"], facts["attempted"], facts["flawed"]) == (6, 6, 0)
+    assert states(whole) == [(0, "benchmark", "computed")]
+    certificate_of(whole)
+    assert len(server.bodies) == 24  # all reused
+    server.bodies.clear()
+    server.always = cut_off
+    broken = set_config(tmp_path / "broken", server.url, short)
+    assert str(broken.run_id).startswith("certify-big-arithmetic-s0-")
+    with pytest.raises(EngineError, match="503"):
+        certificate_of(broken)
+    lost.set()
+    server.bodies.clear()
+    assert certificate_of(broken) == facts
+    assert 0 < len(server.bodies) < 24
+    found = rows_of_set(broken)
+    assert found == rows_of_set(whole)
+    names = [row[0] for row in found["certified_sets"]]
+    assert {"any_flaw", "unreachable", "reachable", "signal", "chance"} <= set(names)
+    right = sum(row[5] for row in found["scores"])
+    assert 0 < right < 24
+    (headroom,) = [row for row in found["certified_sets"] if row[0] == "headroom"]
+    assert headroom[1] == pytest.approx(1 - right / 24) and headroom[4] == 6
+
+
+def test_an_endpoint_that_refuses_leaves_no_rows(api: None, server: Server, tmp_path: Path) -> None:
+    server.always = lambda body: web.json_response(
+        {"error": {"message": "who are you"}}, status=401
+    )
+    config = set_config(tmp_path / "r", server.url)
+    with pytest.raises(EngineError, match="401"):
+        certificate_of(config)
+    assert sql(config, "FROM certified_sets").is_empty()
+
+
+def test_a_folder_is_attempted_through_its_own_code(server: Server, tmp_path: Path) -> None:
+    """The whole command: it names the run, whose rows `genenv sql` has, and reuses all of it."""
+    folder = given_away(tmp_path, "verifiers", with_config({"name": "desk"}))[0]
+    server.always = lambda body: said("nothing")
+    words = [
+        *("certify", str(folder), "--model", server.url, "--model-name", "big"),
+        *("--samples", "2", "--root", str(tmp_path / "root"), "--page", str(tmp_path / "p.html")),
+        *("-o", str(tmp_path / "rows.csv")),
+    ]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    asked = len(server.bodies)
+    tasks = int(re.findall(r"certifies (\d+) task", done.output)[0])
+    assert asked >= 2 * tasks > 0
+    assert re.search(rf"attempts {tasks} tasks?, each 2 times: {2 * tasks} attempts", done.output)
+    run = re.findall(r"run (certify-big-exported_folder-s0-\w+)", done.output)[0]
+    assert (tmp_path / "rows.csv").read_text().startswith("check,estimate,low,high,n,unit,limit,")
+    assert "Checks of the attempts" in done.output or "separating" in done.output
+    assert "separating" in (tmp_path / "p.html").read_text()
+    query = "SELECT count(DISTINCT task_id) FROM set_flaws WHERE set_name = 'generated'"
+    told = CliRunner().invoke(
+        app, ["sql", query, "--root", str(tmp_path / "root"), "--format", "csv"]
+    )
+    assert told.output.split()[-1] == str(tasks)
+    again = CliRunner().invoke(app, ["resume", run, "--root", str(tmp_path / "root")])
+    assert again.exit_code == 0 and "separating" in again.output
+    assert len(server.bodies) == asked
