@@ -28,6 +28,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.planner import plan_run
 from flows.up.children import ChildProcess
 from genenv_core import __version__
+from genenv_core.canonical import readable_json
 from genenv_core.compare.judging import judge
 from genenv_core.compare.results import Played, read_results
 from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
@@ -37,7 +38,6 @@ from genenv_core.report import read_report
 from genenv_core.report import render as render_run
 from genenv_core.report.words import MEASURES
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.opening import open_once

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from flows.running.environment import check_home
 from flows.running.standstill import standstills_said
 from flows.up.previous import live_api
-from genenv_core.allowances import check_allowances
 from genenv_core.benchmarks.measuring.request import of_agent
 from genenv_core.config.arms import ARMS
 from genenv_core.config.branching import branch_name
@@ -35,6 +34,7 @@ from genenv_core.exchange.external import (
     probes_of,
     teacher_input,
 )
+from genenv_core.machine.allowances import check_allowances
 from genenv_core.play.checking.domain import check_shortly
 from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once

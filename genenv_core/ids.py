@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from genenv_core.storage.canonical import digest
+from genenv_core.canonical import digest
 
 _MADE_BY = ("code", "runtime", "format")
 """Parts of a stage's key that say what computed it, not what it was asked for."""

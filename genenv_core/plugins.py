@@ -22,7 +22,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 from genenv_core.errors import ConfigError, GenenvError, described
-from genenv_core.shortage import blame_machine
+from genenv_core.machine.shortage import blame_machine
 
 DOMAINS = "genenv.domains"
 BENCHMARKS = "genenv.benchmarks"

@@ -27,8 +27,8 @@ from flows.running.signals import Terminated, heeds_ends
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
 from genenv_core.importing import collect_seldom
+from genenv_core.machine.shortage import shortage
 from genenv_core.play.transcript import visible
-from genenv_core.shortage import shortage
 
 INTERRUPTED = 130
 ENDED_EARLY = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGHUP)

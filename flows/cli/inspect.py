@@ -56,8 +56,8 @@ def report(
     from datetime import UTC, datetime
 
     from genenv_core import __version__
+    from genenv_core.named_files import write_output
     from genenv_core.report import read_report, render
-    from genenv_core.storage.files import write_output
     from genenv_core.storage.sql.sources import open_tables
 
     store = existing(root)

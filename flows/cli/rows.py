@@ -14,8 +14,8 @@ from rich.text import Text
 from flows.cli.spelling import flat, json_of, nested, spelled
 from flows.cli.tables import console, plain_table
 from genenv_core.errors import QueryError, one_line
+from genenv_core.named_files import write_output
 from genenv_core.pools import Answer
-from genenv_core.storage.files import write_output
 
 CELL = 60
 """Characters of a cell in a table; a result of one column has room for more."""

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from genenv_core.canonical import digest
 from genenv_core.config.stages import STAGES
-from genenv_core.storage.canonical import digest
 from tasks.placement.names import OURS
 
 WORK_POOL = "genenv"

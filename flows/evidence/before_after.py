@@ -27,7 +27,7 @@ from genenv_core.benchmarks.training.domain import DATA_VARIABLE, folder_in
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.storage.files import write_output
+from genenv_core.named_files import write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.types import JsonObject
 

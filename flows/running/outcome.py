@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from genenv_core.errors import GenenvError, MachineError, StageError, described
-from genenv_core.shortage import AGAIN, DISK, chain, shortage
+from genenv_core.machine.shortage import AGAIN, DISK, chain, shortage
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
 

@@ -20,8 +20,8 @@ from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 from prefect.states import Crashed
 
 from flows.running.signals import supervise
+from genenv_core.canonical import digest
 from genenv_core.importing import collect_seldom
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.store.process import has_ended, identity, machine
 from tasks.placement.names import MOST, OURS
 from tasks.policies.trainer import ended

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from genenv_core.storage.canonical import sha256
+from genenv_core.canonical import sha256
 
 POLICY = "; ".join(
     (

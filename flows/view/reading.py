@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from flows.cli.spelling import spelled
+from genenv_core.canonical import sha256
 from genenv_core.errors import QueryError, SchemaError, TablesError
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.runs import is_there, left_out, list_runs
 from genenv_core.storage.sql.catalog import RunSource, id_named, tables_named
 from genenv_core.storage.sql.sandbox import Answer, Limits, QueryLimit, ask

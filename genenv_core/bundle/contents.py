@@ -33,8 +33,8 @@ from genenv_core.bundle.statement import (
     make_statement,
     subjects,
 )
+from genenv_core.canonical import readable_json, sha256
 from genenv_core.errors import IntegrityError
-from genenv_core.storage.canonical import readable_json, sha256
 from genenv_core.storage.records.keys import stage_key
 from genenv_core.storage.records.manifest import Manifest
 

@@ -13,8 +13,8 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 
+from genenv_core.canonical import sha256
 from genenv_core.errors import IntegrityError
-from genenv_core.storage.canonical import sha256
 
 SEAL = 64
 """Bytes of the seal."""

@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from genenv_core.canonical import sha256
 from genenv_core.config.moved import MOVED
 from genenv_core.config.stages import STAGES
 from genenv_core.config.until import Until
 from genenv_core.errors import IntegrityError
 from genenv_core.ids import stage_seed
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.manifest import Manifest
 
 STATEMENT = "statement.json"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from genenv_core.canonical import digest
 from genenv_core.config.arms import ARMS
 from genenv_core.config.load import dump, identity
 from genenv_core.config.schema import RunConfig
@@ -17,7 +18,6 @@ from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError, one_line
 from genenv_core.record import Record
-from genenv_core.storage.canonical import digest
 
 STARTED_WITH = (
     "domain",

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self, cast
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from genenv_core.canonical import digest
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.load import (
     changed,
@@ -29,7 +30,6 @@ from genenv_core.config.load import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import Section
 from genenv_core.errors import ConfigError
-from genenv_core.storage.canonical import digest
 
 
 class Budget(StrEnum):

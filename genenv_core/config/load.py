@@ -15,14 +15,14 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from genenv_core.canonical import digest
 from genenv_core.config.moved import as_named, check_moved
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
 from genenv_core.config.sections.unions.alternatives import TAG, paths_of, sections_of
 from genenv_core.config.several import one_or_the_other, with_one_section
 from genenv_core.errors import ConfigError, one_line
-from genenv_core.storage.canonical import digest
-from genenv_core.storage.files import unreadable
+from genenv_core.named_files import unreadable
 
 _PRESETS = files("genenv_core.config") / "presets"
 PRESET = "preset"

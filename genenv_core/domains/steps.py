@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from genenv_core.canonical import said_odd
 from genenv_core.domains.rewards import wrong_rewards
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import DomainError, one_line
-from genenv_core.storage.canonical import said_odd
 from genenv_core.types import Cause, Message, Observation
 
 EPISODE_TURN = -1

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.errors import ModelError, one_line
-from genenv_core.shortage import blame_machine
+from genenv_core.machine.shortage import blame_machine
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from genenv_core.algorithm.mixture import base_attempts
+from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
@@ -18,7 +19,6 @@ from genenv_core.epoch.writing.choosing import chosen_tasks
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
 from genenv_core.play.calls import calls_made
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.stats import mean
+from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.evaluation import EvaluationConfig
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.protocol import Domain
@@ -18,7 +19,6 @@ from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.errors import StageError
 from genenv_core.play.asked import judged
 from genenv_core.play.attempt import Player
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.keys import changed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
 from genenv_core.types import Rollout, SamplingParams, Task, TaskSource, Verdict

@@ -12,11 +12,11 @@ from genenv_core.algorithm.chance import skill_of
 from genenv_core.algorithm.gates import GateResult, agent_gate, env_gate
 from genenv_core.algorithm.reward import judged_skill
 from genenv_core.algorithm.selection import in_band
+from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
 from genenv_core.epoch.rows import Output, frame, new_groups, with_verdict
 from genenv_core.epoch.writing.choosing import reserve_tasks, written_p_hat
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy
 from schemas.enums import EvaluationMode, Gate, Split, UpdateAction

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.canonical import canonical_json
 from genenv_core.ids import task_id
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Cause, Task, TaskDraft, TaskSource
 from schemas.registry import schema
 

@@ -12,11 +12,11 @@ from typing import Any
 import duckdb
 
 from genenv_core.algorithm.success.shares import wilson
+from genenv_core.canonical import digest
 from genenv_core.evidence.worth import AttemptedTask, GroupCounts, WorthCheck, worth_of
 from genenv_core.play.checking.set_flaws import AnyFlaw
 from genenv_core.play.checking.sets import PROMPT, FlawCount
 from genenv_core.play.checking.showing import EXAMPLES, FlawExample
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import Flaw, TaskChoice

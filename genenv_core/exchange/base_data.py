@@ -28,7 +28,7 @@ from genenv_core.exchange.base_rows import (
     value_of,
 )
 from genenv_core.ids import seed_from
-from genenv_core.storage.files import unreadable
+from genenv_core.named_files import unreadable
 from genenv_core.types import Rejected, TaskDraft, TaskSource
 
 OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from genenv_core.errors import DataError, one_line
-from genenv_core.storage.files import looked_for, unreadable
+from genenv_core.named_files import looked_for, unreadable
 
 LONGEST_FIELD = 2**31 - 1
 """Characters of a field of a CSV file."""

@@ -19,11 +19,11 @@ from typing import Any
 import aiohttp
 from pydantic import TypeAdapter
 
+from genenv_core.canonical import canonical_json, digest
 from genenv_core.config.sections.curriculum import GenerationConfig
 from genenv_core.epoch.writing.intake import TaskRequest, TaskText
 from genenv_core.exchange.chat_answers import Reply
 from genenv_core.exchange.chat_client import ChatClient, Endpoint, EndpointRefused, all_done
-from genenv_core.storage.canonical import canonical_json, digest
 from genenv_core.types import FinishReason
 
 log = logging.getLogger("genenv.stage")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genenv_core.canonical import digest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelsConfig, chat_template_kwargs
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
@@ -19,8 +20,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder, probe_of
-from genenv_core.storage.canonical import digest
-from genenv_core.storage.files import looked_for, unreadable
+from genenv_core.named_files import looked_for, unreadable
 from genenv_core.storage.records.manifest import FileRef, TeacherRef
 from genenv_core.types import Policy
 

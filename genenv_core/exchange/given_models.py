@@ -14,12 +14,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_adapter
 from genenv_core.engines.transformers.unloaded import check_unloaded, check_vocabulary
 from genenv_core.errors import ModelError, one_line
-from genenv_core.shortage import blame_machine
-from genenv_core.storage.canonical import digest, file_sha256
-from genenv_core.storage.files import looked_for
+from genenv_core.machine.shortage import blame_machine
+from genenv_core.named_files import looked_for
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.types import Policy
 

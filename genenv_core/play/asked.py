@@ -17,11 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from genenv_core.canonical import no_json
 from genenv_core.domains.protocol import Domain, EmbedsTasks
 from genenv_core.domains.steps import FAILURES, error_line, storable
 from genenv_core.errors import DomainError, GenenvError, one_line
 from genenv_core.importing import HOME
-from genenv_core.storage.canonical import no_json
 from genenv_core.types import (
     AgentHistory,
     Context,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from genenv_core.algorithm.saying import holds
+from genenv_core.canonical import canonical_json
 from genenv_core.domains.protocol import (
     Domain,
     KnowsSolution,
@@ -29,7 +30,6 @@ from genenv_core.domains.steps import FAILURES, EnvironmentLost, error_line
 from genenv_core.domains.tool_calls import marked, written
 from genenv_core.errors import DomainError
 from genenv_core.play.asked import judged
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 
 Stored = TypeVar("Stored")

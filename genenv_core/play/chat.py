@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.errors import ModelError
+from genenv_core.machine.shortage import blame_machine
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
 from genenv_core.play.template.mending import LEARNED, Mending, mending_of
 from genenv_core.play.template.probe import ONE, Probe, check_opening, show_all, unread
 from genenv_core.play.template.rendering import Rendering
-from genenv_core.shortage import blame_machine
 from genenv_core.types import JsonObject, Message, Policy
 
 OPENINGS = 4096

@@ -9,9 +9,9 @@ from typing import Any, Self, cast
 
 from pydantic import ValidationError
 
+from genenv_core.canonical import digest, readable_json
 from genenv_core.errors import IntegrityError
 from genenv_core.record import Record
-from genenv_core.storage.canonical import digest, readable_json
 
 SEAL = "seal"
 """Field of a record's file that holds the digest of all the others."""

@@ -21,12 +21,12 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
+from genenv_core.canonical import digest
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.errors import StageError, StorageError, one_line
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.store.leases import doing
 from tasks.placement.api import PatientApi, runs_with

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from genenv_core.canonical import readable_json
 from genenv_core.record import Record
-from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.files import link_or_copy, sync
 from genenv_core.storage.records.artifacts import folder_digest
 

@@ -20,7 +20,7 @@ from genenv_core.config.load import run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, GenenvError, StageError, Stopped, described
 from genenv_core.ids import scope_of
-from genenv_core.shortage import shortage
+from genenv_core.machine.shortage import shortage
 from genenv_core.storage import paths
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.keys import stage_key

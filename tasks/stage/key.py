@@ -21,9 +21,9 @@ from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.importing import load
+from genenv_core.machine.surroundings import deciding, processor
 from genenv_core.storage.records.code import code_version
 from genenv_core.storage.records.keys import key_parts
-from genenv_core.surroundings import deciding, processor
 from genenv_core.training.updates.table import agent_kind
 from tasks.stage.context import Stage
 from tasks.stage.inputs import Inputs, identities

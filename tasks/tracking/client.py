@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
 from genenv_core.errors import ConfigError, one_line
-from genenv_core.shortage import shortage
+from genenv_core.machine.shortage import shortage
 from genenv_core.storage.store.opening import home_of
 from tasks.tracking.database import create_database, database_of
 

@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterable
 
-from genenv_core.storage.canonical import sha256
+from genenv_core.canonical import sha256
 
 LONGEST = 250
 """Characters of a parameter's name (mlflow.utils.validation)."""

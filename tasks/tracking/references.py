@@ -22,9 +22,9 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
 
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import GenenvError, IntegrityError, NotFound, Retired
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.retention import find_retired
 from genenv_core.storage.store.opening import open_store

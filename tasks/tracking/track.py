@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv_core.addresses import page_of
+from genenv_core.canonical import sha256
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import Retired
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.foreign import find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, first_maker

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import polars as pl
 
-from genenv_core.storage.canonical import digest
+from genenv_core.canonical import digest
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.runs import RunLog

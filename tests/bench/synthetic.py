@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from genenv_core.storage.canonical import digest
+from genenv_core.canonical import digest
 from genenv_core.storage.records.artifacts import ArtifactWriter
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore

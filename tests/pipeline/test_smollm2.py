@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from genenv_core.canonical import file_sha256
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.updates.table import run_update
 from genenv_core.types import Message, Policy, SampleRequest, SamplingParams
 from tests.proof.changes import REPOSITORY

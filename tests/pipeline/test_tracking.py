@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from genenv_core.storage.canonical import digest
+from genenv_core.canonical import digest
 from genenv_core.storage.records.artifacts import file_sha256
 from genenv_core.storage.store.local import LocalStore
 from tasks.tracking.flavor import BESIDE

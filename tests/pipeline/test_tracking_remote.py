@@ -23,8 +23,8 @@ from typing import Any
 
 import pytest
 
+from genenv_core.canonical import digest
 from genenv_core.config.schema import RunConfig
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.artifacts import file_sha256
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.store.local import LocalStore
@@ -43,7 +43,7 @@ from pathlib import Path
 import mlflow, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from genenv_core.storage.records.artifacts import file_sha256
-from genenv_core.storage.canonical import digest
+from genenv_core.canonical import digest
 from tasks.tracking.flavor import BESIDE
 
 client = mlflow.MlflowClient()

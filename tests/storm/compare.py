@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from genenv_core.canonical import file_sha256
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.runs import TRACKED, RunLog

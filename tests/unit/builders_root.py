@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from genenv_core.storage.canonical import sha256
+from genenv_core.canonical import sha256
 from genenv_core.storage.records.artifacts import ArtifactWriter
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore

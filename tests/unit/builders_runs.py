@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
+from genenv_core.canonical import digest
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.runs import RunLog, StageAttempt

@@ -18,9 +18,9 @@ import pytest
 from flows.cli.machines.doctor import checks
 from flows.cli.runs.run import execute
 from flows.cli.session import last_end
-from genenv_core import allowances
-from genenv_core.allowances import check_allowances
 from genenv_core.errors import MachineError
+from genenv_core.machine import allowances
+from genenv_core.machine.allowances import check_allowances
 from genenv_core.storage.records import runs
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
@@ -29,7 +29,7 @@ from tests.mutations import mutation
 from tests.pipeline.builders import tiny
 from tests.unit.storage.test_runs import attempt
 
-ALLOWANCES = "genenv_core/allowances.py"
+ALLOWANCES = "genenv_core/machine/allowances.py"
 GIB = 2**30
 
 

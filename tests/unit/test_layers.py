@@ -257,7 +257,7 @@ def test_what_others_may_import_alone_takes_little_from_the_core(
 
 ASKS = "flows.preparing"
 ASKED_BEFORE_A_RUN: dict[str, set[str]] = {
-    "genenv_core.allowances.check_allowances": set(),
+    "genenv_core.machine.allowances.check_allowances": set(),
     "genenv_core.exchange.examples.given.warm_start_input": set(),
     "genenv_core.exchange.external.given_to": set(),
     "genenv_core.exchange.external.offline_input": {"flows.epoch"},

@@ -25,7 +25,7 @@ PEERS = 14
 CROWDED = {
     "flows": 17,
     "flows/cli": 15,
-    "genenv_core": 29,
+    "genenv_core": 28,
     "genenv_core/config/sections": 17,
     "genenv_core/epoch": 16,
     "genenv_core/exchange": 15,
@@ -43,7 +43,7 @@ LONG = dict[str, int]()
 _ABOVE = ("benchmarks", "epoch", "play", "engines", "training", "exchange")
 
 BELOW = {
-    "genenv_core.config": (*_ABOVE, "domains"),
+    "genenv_core.config": (*_ABOVE, "domains", "storage"),
     "genenv_core.domains": (*_ABOVE, "config"),
 }
 """What these packages must not import, as names of packages of `genenv_core`."""

@@ -20,10 +20,10 @@ from transformers import AutoModelForCausalLM
 from flows.cli import app as cli
 from genenv_core.engines.transformers.loading import load_base
 from genenv_core.errors import MachineError, ModelError, StorageError
-from genenv_core.shortage import DISK, FILES, MEMORY, PROCESSES, QUOTA, shortage
+from genenv_core.machine.shortage import DISK, FILES, MEMORY, PROCESSES, QUOTA, shortage
 from tests.mutations import mutation
 
-SHORTAGE = "genenv_core/shortage.py"
+SHORTAGE = "genenv_core/machine/shortage.py"
 
 
 def of(number: int) -> OSError:

@@ -11,10 +11,10 @@ import os
 
 import pytest
 
-from genenv_core.surroundings import deciding, environment, processor, processor_of
+from genenv_core.machine.surroundings import deciding, environment, processor, processor_of
 from tests.mutations import mutation
 
-SURROUNDINGS = "genenv_core/surroundings.py"
+SURROUNDINGS = "genenv_core/machine/surroundings.py"
 
 AMD = """\
 processor\t: 0

@@ -205,7 +205,7 @@ def import_(
     from genenv_core.config.load import resolve
     from genenv_core.domains.registry import get_domain
     from genenv_core.exchange.base_data import LISTED, heldout_fingerprints, read_base
-    from genenv_core.storage.files import unreadable, write_output
+    from genenv_core.named_files import unreadable, write_output
 
     if not os.path.isdir(source) and (why := unreadable(source)):
         raise ConfigError(f"{source}: {why}")

@@ -247,7 +247,7 @@ def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
 
 def _write_report(root: str, report: Path) -> None:
     from genenv_core.benchmarks.measuring.table import read_measured, written
-    from genenv_core.storage.files import write_output
+    from genenv_core.named_files import write_output
     from genenv_core.storage.sql.sources import open_tables
     from genenv_core.storage.store.opening import open_once
 

@@ -19,7 +19,7 @@ from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.storage.files import unreadable
+from genenv_core.named_files import unreadable
 from genenv_core.types import JsonObject
 
 LISTED = 3

@@ -15,7 +15,7 @@ from rich.text import Text
 from flows.cli.tables import console, plain_table
 from genenv_core.benchmarks.predictions import Result
 from genenv_core.errors import ConfigError
-from genenv_core.storage.files import open_special
+from genenv_core.named_files import open_special
 
 LISTED = 20
 """Keys whose results the terminal shows; a file may have one for each line."""

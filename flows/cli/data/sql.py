@@ -21,7 +21,7 @@ from flows.cli.data.query import (
 from flows.cli.options import Root
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import QueryError
-from genenv_core.storage.files import unreadable
+from genenv_core.named_files import unreadable
 
 TABLE_ROWS = 100
 """Rows that a table shows unless --limit-rows says otherwise; the other formats give all."""

@@ -20,9 +20,9 @@ from typing import IO
 
 from flows.running.signals import POLL_S, Terminated, heed_ends
 from genenv_core import __version__
+from genenv_core.canonical import digest
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.manifest import FORMAT
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore

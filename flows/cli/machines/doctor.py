@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from genenv_core.allowances import allowances
 from genenv_core.errors import GenenvError
+from genenv_core.machine.allowances import allowances
 from genenv_core.storage.sql.confine import landlock_version
 from genenv_core.storage.store.opening import open_store
 from genenv_core.training.memory.devices import gpus

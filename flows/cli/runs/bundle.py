@@ -31,7 +31,7 @@ def bundle(
 ) -> None:
     """Write what proves a run into one file: configuration, code, versions, keys, digests."""
     from genenv_core.bundle.contents import write
-    from genenv_core.storage.canonical import sha256
+    from genenv_core.canonical import sha256
 
     store = existing(root)
     check_run(store, run)
@@ -118,8 +118,8 @@ def _replay(
         print(json_text(told) if as_json else "this installation can replay it")
         return
     from flows.cli.runs.run import carry_out
+    from genenv_core.canonical import sha256
     from genenv_core.config.run_options import RunOptions
-    from genenv_core.storage.canonical import sha256
     from genenv_core.storage.store.opening import open_once
     from tasks.stage.progress import listening
 
@@ -224,7 +224,7 @@ def _steps(path: Path, contents: Contents, folder: Path) -> list[str]:
 def _read(path: Path) -> bytes:
     """Return the bytes of a bundle's file; raises ConfigError for one that cannot be read."""
     from genenv_core.bundle.sealed_zip import LARGEST
-    from genenv_core.storage.files import unreadable
+    from genenv_core.named_files import unreadable
 
     if why := unreadable(path):
         raise ConfigError(f"{path}: {why}")

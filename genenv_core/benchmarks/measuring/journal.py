@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.canonical import canonical_json
 from genenv_core.play.attempt import Player, SeedOf
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import FinishReason, Rollout, SamplingParams, TaskDraft
 
 

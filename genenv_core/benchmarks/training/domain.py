@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from genenv_core.benchmarks.protocol import Benchmark, ItemVerdict, Playable, PlayableSuite, Playing
-from genenv_core.benchmarks.training.contamination import KnownItems
+from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import read_options
 from genenv_core.domains.tool_calls import SaidCall, calls_said, said
 from genenv_core.errors import ConfigError

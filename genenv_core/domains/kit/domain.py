@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
+from genenv_core.canonical import NoJson, canonical_json
 from genenv_core.domains.kit.answers import marked_answer
 from genenv_core.domains.kit.episode import Bounds, ToolEpisode, final_text
 from genenv_core.domains.kit.levels import LevelledTasks
@@ -30,7 +31,6 @@ from genenv_core.domains.steps import FAILURES, error_line
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
 from genenv_core.record import Record
-from genenv_core.storage.canonical import NoJson, canonical_json
 from genenv_core.types import (
     Context,
     Grammar,

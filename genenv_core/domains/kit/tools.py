@@ -17,11 +17,11 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
+from genenv_core.canonical import NoJson, place_of, said_odd
 from genenv_core.domains.kit.signatures import Function, Signature, WrongArguments, signature_of
 from genenv_core.domains.steps import FAILURES, error_line
 from genenv_core.domains.tool_calls import CLOSE, OPEN, parsed, written
 from genenv_core.errors import DomainError
-from genenv_core.storage.canonical import NoJson, place_of, said_odd
 from genenv_core.types import Call, JsonObject, Message
 
 UNREACHED = (ConnectionError, TimeoutError)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+from genenv_core.canonical import digest
 from genenv_core.domains.kit.served.client import as_list, as_object
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError, one_line
-from genenv_core.storage.canonical import digest
 from genenv_core.types import JsonObject, Message
 
 PARAMS = "responses_create_params"

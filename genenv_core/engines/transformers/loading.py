@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
-from genenv_core.freeing import trim
-from genenv_core.shortage import blame_machine
+from genenv_core.machine.freeing import trim
+from genenv_core.machine.shortage import blame_machine
 
 # While the library loads a model, no model of the process ties its weights; after two loads side
 # by side it stays so.

@@ -29,7 +29,7 @@ from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
 from genenv_core.engines.vllm import cpu, guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
-from genenv_core.surroundings import environment
+from genenv_core.machine.surroundings import environment
 
 PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
 KEY_VARIABLE = "GENENV_VLLM_API_KEY"

@@ -1,7 +1,7 @@
 """Finds new tasks that say what a held-out task says, where only a server knows what a task is.
 
 Equal arguments are one task, and other arguments may still be the same one. So prompts are compared
-as those of benchmarks are (`genenv_core.benchmarks.training.contamination`), but for what
+as those of benchmarks are (`genenv_core.domains.kit.known_items`), but for what
 they all say: words of another data task are the form of the prompts, and tell no task.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from genenv_core.benchmarks.training.contamination import KnownItems
+from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.protocol import Domain, compares_prompts, own_task
 from genenv_core.epoch.rows import of_source
 from genenv_core.types import HELDOUT, Rejected, Rejection, TaskDraft

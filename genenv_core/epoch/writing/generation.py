@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.success.model import Attempts
+from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain, shares_of
 from genenv_core.engines.protocol import Engine
@@ -20,7 +21,6 @@ from genenv_core.epoch.writing.intake import Intake, drafts_of, sampled_text
 from genenv_core.errors import ConfigError
 from genenv_core.ids import task_id
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     AgentHistory,
     Completion,

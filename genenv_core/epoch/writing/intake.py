@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from genenv_core.algorithm.admission import known as known_task
+from genenv_core.canonical import canonical_json
 from genenv_core.domains.protocol import Domain, shares_of
 from genenv_core.epoch.rows import Output, Progress, SeedFor, draft_columns, frame, of_source
 from genenv_core.epoch.trouble import NO_TASK
@@ -20,7 +21,6 @@ from genenv_core.ids import task_id
 from genenv_core.play.asked import env_prompt, parsed
 from genenv_core.play.certificate import Check, certify
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     HELDOUT,
     Completion,

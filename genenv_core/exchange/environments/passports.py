@@ -15,8 +15,8 @@ from typing import Any
 import duckdb
 
 from genenv_core.algorithm.success.shares import wilson
+from genenv_core.canonical import digest
 from genenv_core.exchange.environments.playing import DRAFT
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
 from genenv_core.types import JsonObject

@@ -25,6 +25,7 @@ import duckdb
 
 from genenv_core import __version__
 from genenv_core.bundle.statement import STATEMENT, TYPE
+from genenv_core.canonical import digest, file_sha256, readable_json
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import QueryError
 from genenv_core.exchange.environments import EnvironmentFormat
@@ -35,7 +36,6 @@ from genenv_core.exchange.environments.playing import ABOUT, TASKS
 from genenv_core.exchange.environments.replaying import Replayed, replay, stored_attempts
 from genenv_core.exchange.environments.wording import readme_text, texts
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
-from genenv_core.storage.canonical import digest, file_sha256, readable_json
 from genenv_core.storage.sql.catalog import query
 from genenv_core.types import JsonObject
 

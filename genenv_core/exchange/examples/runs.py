@@ -12,10 +12,10 @@ import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from genenv_core.canonical import canonical_json
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.errors import DataError
 from genenv_core.exchange.examples.files import LEAST
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.protocol import Store

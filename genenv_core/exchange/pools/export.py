@@ -24,11 +24,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from genenv_core.canonical import digest
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError, StorageError
 from genenv_core.exchange import Format, Pool
 from genenv_core.exchange.pools.rows import SCHEMAS, PoolReader, Row
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import query
 
 SHARD_ROWS = 200_000

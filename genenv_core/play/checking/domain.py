@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.canonical import digest
 from genenv_core.domains.kit.domain import ProgramDomain
 from genenv_core.domains.protocol import (
     FILES_REMEDY,
@@ -50,7 +51,6 @@ from genenv_core.play.checking.texts import (
     of_embedding,
     of_parse,
 )
-from genenv_core.storage.canonical import digest
 from genenv_core.types import (
     AgentHistory,
     Context,

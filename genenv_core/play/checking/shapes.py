@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from genenv_core.canonical import canonical_json, place_of
 from genenv_core.domains.steps import LONGER, storable, too_long
 from genenv_core.errors import GenenvError
 from genenv_core.play.asked import plain, shown, wrong_chance
 from genenv_core.play.simulator import checked
-from genenv_core.storage.canonical import canonical_json, place_of
 from genenv_core.types import JsonObject, TaskDraft
 
 ROLES = ("system", "user", "assistant", "tool")

@@ -15,10 +15,10 @@ from typing import Any, cast
 
 import polars as pl
 
+from genenv_core.canonical import file_sha256, sha256
 from genenv_core.checks import not_finite
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError, Retired
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.files import link_or_copy
 from genenv_core.storage.records.foreign import fetch, find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part, files_digest

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from genenv_core.storage.canonical import canonical_json, digest
+from genenv_core.canonical import canonical_json, digest
 from genenv_core.storage.records.manifest import FORMAT
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import Field
 
+from genenv_core.canonical import digest
 from genenv_core.config.stages import FIRST, WARM
 from genenv_core.record import Record
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.seal import SealedRecord
 
 FORMAT = 2

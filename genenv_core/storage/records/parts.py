@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 
+from genenv_core.canonical import file_sha256
 from genenv_core.errors import IntegrityError, StorageError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.manifest import Part
 from genenv_core.storage.store.protocol import Stat, Store
 

@@ -16,10 +16,10 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from genenv_core.canonical import digest, sha256
 from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.record import Record
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest, sha256
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.seal import SealedRecord

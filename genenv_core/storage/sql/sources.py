@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import duckdb
 import polars as pl
 
+from genenv_core.canonical import canonical_json
 from genenv_core.config.branching import BranchPoint
 from genenv_core.errors import (
     IntegrityError,
@@ -19,7 +20,6 @@ from genenv_core.errors import (
     one_line,
 )
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.storage.records.branches import origin_of
 from genenv_core.storage.records.labels import Labels, read_labels
 from genenv_core.storage.records.manifest import Part

@@ -15,10 +15,10 @@ import uuid
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from genenv_core.canonical import file_sha256
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
-from genenv_core.shortage import AGAIN, BY_NUMBER
+from genenv_core.machine.shortage import AGAIN, BY_NUMBER
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import move_over, sync, temporary
 from genenv_core.storage.store.abilities import ELSEWHERE, TOGETHER, check_abilities
 from genenv_core.storage.store.protocol import Stat

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import platformdirs
 
+from genenv_core.canonical import sha256
 from genenv_core.errors import ConfigError
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.sizes import bytes_in
 
 CACHE, STATE, SIZE = "GENENV_CACHE_DIR", "GENENV_STATE_DIR", "GENENV_CACHE_SIZE"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from genenv_core.canonical import sha256
 from genenv_core.config.stages import LAST
 from genenv_core.errors import GenenvError, IntegrityError, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import write_part
 from genenv_core.storage.records.manifest import Part
 from genenv_core.storage.records.parquet import read_parquet

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from genenv_core.canonical import digest
 from genenv_core.errors import NotFound, StorageError
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.branches import Branch
 from genenv_core.storage.records.draws import Draws
 from genenv_core.storage.records.endings import Ending

@@ -41,9 +41,9 @@ import torch
 from pydantic import ValidationError
 from transformers import TrainerCallback
 
+from genenv_core.canonical import digest, file_sha256, readable_json
 from genenv_core.errors import Stopped
 from genenv_core.record import Record
-from genenv_core.storage.canonical import digest, file_sha256, readable_json
 from genenv_core.storage.files import move_over, sync, temporary
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.shards import load_tensors, save_tensors, shard_names

@@ -30,7 +30,7 @@ from transformers.utils import logging as hf_logging
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.stages import STEPPING
 from genenv_core.errors import GenenvError, OutOfMemory, TrainingError, one_line
-from genenv_core.freeing import trim
+from genenv_core.machine.freeing import trim
 from genenv_core.training.loop import ranks
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
 from genenv_core.training.loop.steps import train_quietly

@@ -19,6 +19,7 @@ from peft import LoraConfig as PeftLora
 from peft import PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.torch import save_file
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig
 from genenv_core.engines.adapters import (
     ADAPTER_CONFIG,
@@ -28,7 +29,6 @@ from genenv_core.engines.adapters import (
     with_adapter,
 )
 from genenv_core.errors import TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import link_or_copy
 from genenv_core.training.loop.shards import Tensors
 

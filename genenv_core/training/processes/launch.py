@@ -20,9 +20,9 @@ from typing import Any
 
 import yaml
 
-from genenv_core import surroundings
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import GenenvError, OutOfMemory, Stopped, TrainingError
+from genenv_core.machine import surroundings
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.attempts import visible_gpus
 from genenv_core.training.requests import UpdateRequest, UpdateResult

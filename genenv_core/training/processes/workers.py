@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from genenv_core.config.sections.compute import Device
 from genenv_core.errors import OutOfMemory, Stopped, TrainingError
 from genenv_core.importing import load
-from genenv_core.surroundings import environment
+from genenv_core.machine.surroundings import environment
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.attempts import attempted, visible_gpus
 from genenv_core.training.processes.launch import Launcher

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from genenv_core.surroundings import deciding
+from genenv_core.machine.surroundings import deciding
 from tests.holds import Holds
 from tests.infra.checks import amount
 from tests.infra.cluster.store import Object, Store

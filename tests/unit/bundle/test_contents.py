@@ -21,8 +21,8 @@ import pytest
 from genenv_core.bundle import sealed_zip
 from genenv_core.bundle.contents import Contents, read, stage_member, write
 from genenv_core.bundle.statement import BUILD, STATEMENT, listed
+from genenv_core.canonical import readable_json, sha256
 from genenv_core.errors import IntegrityError
-from genenv_core.storage.canonical import readable_json, sha256
 from genenv_core.storage.seal import seal
 from tests.mutations import mutation
 from tests.unit.bundle.builders import small_contents

@@ -15,8 +15,8 @@ import pytest
 
 from genenv_core.bundle import sealed_zip
 from genenv_core.bundle.sealed_zip import LARGEST, SEAL, pack, unpack
+from genenv_core.canonical import sha256
 from genenv_core.errors import IntegrityError
-from genenv_core.storage.canonical import sha256
 from tests.mutations import mutation
 
 SEALED_ZIP = "genenv_core/bundle/sealed_zip.py"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from genenv_core.canonical import digest
 from genenv_core.config.load import NOT_IDENTITY, resolve, run_name
 from genenv_core.config.moved import ONE_CLASS
 from genenv_core.errors import ConfigError
-from genenv_core.storage.canonical import digest
 from tests.mutations import mutation
 
 SCHEMA = "genenv_core/config/schema.py"

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from flows.cli.app import app
+from genenv_core.canonical import digest
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments import sources
@@ -29,7 +30,6 @@ from genenv_core.exchange.environments.passports import TaskSelection, task_line
 from genenv_core.exchange.environments.playing import DRAFT, ExportedAttempt, TurnLimits
 from genenv_core.exchange.environments.sources import copied
 from genenv_core.exchange.environments.writing import export_environment
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.sql.catalog import connect
 from genenv_core.types import TaskDraft
 from tests.mutations import mutation

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from genenv_core.canonical import sha256
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
@@ -26,7 +27,6 @@ from genenv_core.exchange.base_data import heldout_fingerprints
 from genenv_core.exchange.examples.files import LEAST
 from genenv_core.exchange.examples.given import examples_at, named_examples, warm_start_input
 from genenv_core.exchange.examples.runs import examples_of_run
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.records.artifacts import ArtifactWriter
 from genenv_core.storage.records.manifest import ExamplesRef, FileRef
 from genenv_core.storage.records.runs import RunLog

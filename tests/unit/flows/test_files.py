@@ -21,13 +21,13 @@ import pytest
 from flows.cli.app import app
 from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
-from genenv_core.storage.files import unreadable, write_output
+from genenv_core.named_files import unreadable, write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 from tests.unit.builders_root import commit_epoch
 
-FILES = "genenv_core/storage/files.py"
+FILES = "genenv_core/named_files.py"
 
 KINDS = {
     "pipe.jsonl": "a named pipe, not a file: write a file first",

@@ -23,7 +23,7 @@ from flows.running import local_server
 from flows.running.local_server import RESTARTS, LocalServer
 from flows.running.outcome import ending, explained
 from genenv_core.errors import GenenvError, MachineError, StageError
-from genenv_core.shortage import DISK
+from genenv_core.machine.shortage import DISK
 from schemas.enums import StageState
 from tasks.stage.progress import Event, emit, listening
 from tests.mutations import mutation

@@ -31,9 +31,9 @@ from flows.replaying import (
 from flows.stages import TASKS
 from genenv_core.bundle.comparing import Here
 from genenv_core.bundle.contents import Contents
+from genenv_core.canonical import file_sha256
 from genenv_core.config.load import changed, overridden, resolve
 from genenv_core.errors import ConfigError, ReplayError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.draws import read_draws
 from genenv_core.storage.records.keys import stage_key
 from genenv_core.storage.records.runs import RunLog

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from genenv_core.canonical import canonical_json
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.domains.rewards import rewarded, rewards_given
 from genenv_core.domains.steps import EPISODE_TURN, stepped
@@ -32,7 +33,6 @@ from genenv_core.play.calls import as_said
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import SIMULATED_TURN, Simulator, checked, misfit
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import (
     Cause,
     FinishReason,

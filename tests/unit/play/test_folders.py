@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError, DomainError, GenenvError, IntegrityError
 from genenv_core.exchange.environments.playing import DRAFT
@@ -30,7 +31,6 @@ from genenv_core.play.checking.elsewhere.process import (
 )
 from genenv_core.play.checking.elsewhere.reading import read_folder
 from genenv_core.play.checking.sets import certified, compared, rows_of
-from genenv_core.storage.canonical import digest, file_sha256
 from tests.mutations import mutation
 from tests.unit.exchange.test_environments import PACKAGE, given_away, with_config
 

@@ -16,8 +16,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from genenv_core.canonical import canonical_json
 from genenv_core.play.calls import calls_made, with_calls
-from genenv_core.storage.canonical import canonical_json
 from tests.mutations import mutation
 from tests.unit.builders_tables import world
 from tests.unit.schemas.test_views import ask

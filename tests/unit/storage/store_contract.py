@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from genenv_core.canonical import sha256
 from genenv_core.errors import AlreadyExists, NotFound
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 from tests.mutations import mutation

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.storage.canonical import canonical_json, digest, readable_json, sha256
+from genenv_core.canonical import canonical_json, digest, readable_json, sha256
 from genenv_core.storage.records.keys import difference, key_parts, stage_key
 from tests.mutations import mutation
 from tests.waiting import BOUND_S

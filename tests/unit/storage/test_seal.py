@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from genenv_core.canonical import readable_json
 from genenv_core.errors import IntegrityError
 from genenv_core.storage import seal as of_seal
-from genenv_core.storage.canonical import readable_json
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.runs import EpochKeys
 from genenv_core.storage.seal import SEAL, seal, unseal

@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from genenv_core.storage.canonical import sha256
+from genenv_core.canonical import sha256
 from genenv_core.storage.records.artifacts import Artifacts, ArtifactWriter, reference
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest
 from genenv_core.storage.records.runs import RunLog, StageAttempt

@@ -21,9 +21,9 @@ from mlflow.models import Model
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import ArtifactRepositoryRegistry
 
+from genenv_core.canonical import digest
 from genenv_core.errors import Retired
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import digest
 from genenv_core.storage.records.artifacts import Artifacts, file_sha256
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.retention import RetiredWeights, weights_of

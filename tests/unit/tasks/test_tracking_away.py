@@ -41,7 +41,7 @@ from flows.shown import summary
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError
-from genenv_core.shortage import DISK
+from genenv_core.machine.shortage import DISK
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef
 from genenv_core.storage.records.runs import TRACKED, RunLog

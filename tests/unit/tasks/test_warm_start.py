@@ -18,9 +18,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.requests import UpdateResult
 from genenv_core.training.updates.table import run_update
 from genenv_core.training.updates.warm_start import SftRequest

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import torch
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.grpo.stored import RolloutTrainer
 from genenv_core.training.own.checking import check_losses
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult

@@ -25,10 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.config.sections.updates import RwrConfig
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.requests import UpdateResult
 from genenv_core.training.rwr import reference
 from genenv_core.training.rwr import trainer as rwr

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS
 from genenv_core.errors import Stopped, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.sft import trainer as sft

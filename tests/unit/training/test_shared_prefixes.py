@@ -22,9 +22,9 @@ from torch.nn import Embedding
 from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import Stopped, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate

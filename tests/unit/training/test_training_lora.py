@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.policies import reference
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.table import run_update

@@ -26,6 +26,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from genenv_core.canonical import file_sha256
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
@@ -34,7 +35,6 @@ from genenv_core.config.stages import WARM
 from genenv_core.errors import ConfigError, ModelError, TrainingError
 from genenv_core.exchange.external import Given
 from genenv_core.play.chat import ChatFormat
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.training.memory import estimate as estimates
 from genenv_core.training.memory import needs

@@ -29,8 +29,8 @@ import torch
 from pydantic import ValidationError
 
 from genenv_core.algorithm.mixture import step_count
+from genenv_core.canonical import file_sha256
 from genenv_core.errors import Stopped, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.grpo import trainer as grpo
 from genenv_core.training.loop import checkpoints
 from genenv_core.training.loop import steps as loop_steps

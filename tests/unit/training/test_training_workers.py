@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import pytest
 
+from genenv_core.canonical import file_sha256
 from genenv_core.errors import OutOfMemory, TrainingError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.training.processes import workers
 from genenv_core.training.processes.workers import WorkerTrainer, _Worker  # pyright: ignore[reportPrivateUsage]
 from genenv_core.training.updates.table import run_update

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.reading import Reader
-from genenv_core.storage.canonical import sha256
+from genenv_core.canonical import sha256
 from genenv_core.storage.records.artifacts import ArtifactWriter
 from genenv_core.storage.records.keys import key_parts, stage_key
 from genenv_core.storage.records.runs import RunLog

@@ -95,7 +95,7 @@ class CertifyOutputs:
 
 
 def _write(option: str, file: Path, data: bytes) -> None:
-    from genenv_core.storage.files import write_output
+    from genenv_core.named_files import write_output
 
     try:
         write_output(file, data)

@@ -13,6 +13,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking.sets import (
     CertifiedTask,
@@ -26,7 +27,6 @@ from genenv_core.play.checking.sets import (
     unchecked,
 )
 from genenv_core.play.checking.shapes import StopChecking
-from genenv_core.storage.canonical import digest, file_sha256
 
 if TYPE_CHECKING:
     from genenv_core.domains.protocol import Domain

@@ -28,8 +28,8 @@ from genenv_core.benchmarks.alfworld.training.games import (
     read_spec,
     world_of,
 )
-from genenv_core.benchmarks.training.contamination import KnownItems
 from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
+from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import AIM, env_request, env_weights, in_heldout, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.errors import ConfigError, DataError

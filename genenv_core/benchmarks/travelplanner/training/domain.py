@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from genenv_core.benchmarks.training.contamination import KnownItems
 from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.benchmarks.training.generations import read_object
 from genenv_core.benchmarks.travelplanner import BENCHMARK
@@ -27,6 +26,7 @@ from genenv_core.benchmarks.travelplanner.training.annotated_queries import (
     submitted,
 )
 from genenv_core.benchmarks.travelplanner.training.trips import SCHEMA, fault, row_of
+from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import env_request, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import written

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from genenv_core.canonical import digest
 from genenv_core.domains.kit.served.client import (
     RefusedByServer,
     RemoteServer,
@@ -30,7 +31,6 @@ from genenv_core.domains.rewards import REWARD, rewards_given
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.ids import seed_from
-from genenv_core.storage.canonical import digest
 from genenv_core.types import (
     Context,
     Grammar,

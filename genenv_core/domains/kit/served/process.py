@@ -12,7 +12,7 @@ from pathlib import Path
 from select import select
 
 from genenv_core.errors import ConfigError, one_line
-from genenv_core.surroundings import environment
+from genenv_core.machine.surroundings import environment
 
 SCRIPT = Path(__file__).parent / "serving.py"
 

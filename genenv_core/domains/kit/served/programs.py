@@ -18,8 +18,8 @@ from typing import Any, cast
 from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import Draft202012Validator
 
+from genenv_core.canonical import canonical_json
 from genenv_core.errors import ConfigError, one_line
-from genenv_core.storage.canonical import canonical_json
 from genenv_core.types import JsonObject
 
 PLACE = "domain.options.reset"

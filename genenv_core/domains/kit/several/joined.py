@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from genenv_core.canonical import digest
 from genenv_core.domains.kit.answers import without_thought
 from genenv_core.domains.protocol import (
     Domain,
@@ -24,7 +25,6 @@ from genenv_core.domains.protocol import (
 from genenv_core.domains.shares import Shares
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
-from genenv_core.storage.canonical import digest
 from genenv_core.types import (
     AgentHistory,
     Context,

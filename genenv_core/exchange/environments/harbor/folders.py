@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from genenv_core.canonical import readable_json
 from genenv_core.domains.protocol import Domain, right_turns
 from genenv_core.errors import DomainError
 from genenv_core.exchange.environments.harbor import saying, serving
@@ -42,7 +43,6 @@ from genenv_core.exchange.environments.playing import (
     task_of,
 )
 from genenv_core.exchange.environments.sources import CopiedCode
-from genenv_core.storage.canonical import readable_json
 from genenv_core.types import JsonObject, TaskDraft
 
 FOLDER = "tasks"

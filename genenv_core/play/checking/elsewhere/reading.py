@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.bundle.statement import STATEMENT
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import DataError, IntegrityError
 from genenv_core.exchange.environments.playing import ABOUT, DRAFT, TASKS
 from genenv_core.play.checking.sets import SetTask
 from genenv_core.play.checking.shapes import StopChecking, check_fields
-from genenv_core.storage.canonical import digest, file_sha256
 from genenv_core.types import JsonObject, TaskDraft
 
 GENERATED = "generated"

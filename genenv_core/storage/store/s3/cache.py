@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
+from genenv_core.canonical import file_sha256
 from genenv_core.errors import IntegrityError, StorageError
-from genenv_core.storage.canonical import file_sha256
 from genenv_core.storage.files import move_over, temporary
 
 IN_USE_S = 900.0

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from genenv_core.canonical import file_sha256, sha256
 from genenv_core.errors import (
     AlreadyExists,
     ConfigError,
@@ -29,7 +30,6 @@ from genenv_core.errors import (
     StorageError,
 )
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import file_sha256, sha256
 from genenv_core.storage.files import link_or_copy
 from genenv_core.storage.store.leases import Leases
 from genenv_core.storage.store.local import LocalStore

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from genenv_core.canonical import NoJson
 from genenv_core.domains.kit.tools import Tools, call, how_to_call, told
 from genenv_core.domains.tool_calls import in_order
 from genenv_core.errors import DomainError
-from genenv_core.storage.canonical import NoJson
 from genenv_core.types import Call
 from tests.mutations import mutation
 

@@ -25,7 +25,7 @@ from tests.mutations import mutation
 from tests.unit.domains.openenv.double import Sums, SumsServer, serving
 from tests.unit.domains.openenv.test_openenv_server import PLACE
 
-CONTAMINATION = "genenv_core/benchmarks/training/contamination.py"
+CONTAMINATION = "genenv_core/domains/kit/known_items.py"
 ITEMS = ("ducks", "geese", "hens", "cows", "pigs", "dogs", "cats", "bees", "ants", "bats")
 
 

@@ -25,9 +25,9 @@ from typing import ClassVar
 import pytest
 from botocore.exceptions import ClientError, SSLError
 
+from genenv_core.canonical import sha256
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, StorageError
 from genenv_core.storage import paths
-from genenv_core.storage.canonical import sha256
 from genenv_core.storage.store.leases import Lease, Leases
 from genenv_core.storage.store.places import state_folder
 from genenv_core.storage.store.protocol import Store

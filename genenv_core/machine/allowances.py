@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from genenv_core.errors import MachineError
-from genenv_core.shortage import AGAIN
+from genenv_core.machine.shortage import AGAIN
 
 GROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")

@@ -1,0 +1,1 @@
+"""What this machine, this process and its surroundings allow, and what they ran out of."""
