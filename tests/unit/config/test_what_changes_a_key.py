@@ -265,6 +265,7 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
     }
     assert found == {
         "AgentUpdateConfig.own",
+        "BenchmarkConfig.certifies",
         "BenchmarkConfig.given",
         "GrpoConfig.of_its_loss",
         "LimitsConfig.given",
