@@ -99,7 +99,8 @@ def _first_turn(row: dict[str, Any]) -> SeedExample:
     """Return what the agent read first, and what it answered to that."""
     messages: list[Message] = json.loads(row["messages"])
     said = [place for place, one in enumerate(messages) if one["role"] == "assistant"]
-    first: int = said[-row["turns"]]  # a prompt may have turns of its own
+    turns: int = row["turns"]
+    first = said[-turns]  # a prompt may have turns of its own
     return messages[:first], messages[first]["content"]
 
 
