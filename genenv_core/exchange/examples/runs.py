@@ -19,7 +19,7 @@ from genenv_core.exchange.examples.files import LEAST
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.protocol import Store
-from genenv_core.types import Policy
+from genenv_core.types import Message, Policy
 
 TABLES = ("tasks", "certificates", "contexts", "traces", "trace_tokens", "scores")
 
@@ -97,9 +97,10 @@ def _free(row: dict[str, Any], heldout: Collection[str]) -> bool:
 
 def _first_turn(row: dict[str, Any]) -> SeedExample:
     """Return what the agent read first, and what it answered to that."""
-    messages = json.loads(row["messages"])
+    messages: list[Message] = json.loads(row["messages"])
     said = [place for place, one in enumerate(messages) if one["role"] == "assistant"]
-    first = said[-row["turns"]]  # a prompt may have turns of its own
+    turns: int = row["turns"]
+    first = said[-turns]  # a prompt may have turns of its own
     return messages[:first], messages[first]["content"]
 
 

@@ -136,7 +136,7 @@ def test_pi_agent_has_one_right_attempt_of_each_task(tmp_path: Path) -> None:
 
 @mutation(
     "the last turn of an attempt is taught as if it were the first", RUNS,
-    'first = said[-row["turns"]]', "first = said[-1]",
+    "first = said[-turns]", "first = said[-1]",
 )  # fmt: skip
 def test_of_an_attempt_with_several_turns_the_first_is_taught(tmp_path: Path) -> None:
     assert answers(stored(tmp_path, turns=2), 1)[0] == "e0001-g000001-s0000 says 0"
