@@ -131,7 +131,8 @@ class Fixed(Arithmetic):
 )  # fmt: skip
 @mutation(
     "a run does not note its fixed set", "tasks/upkeep/opening.py",
-    "open(values, datetime.now(UTC), fixed, folder)", "open(values, datetime.now(UTC), folder=folder)",
+    "open(values, datetime.now(UTC), fixed, folder)",
+    "open(values, datetime.now(UTC), folder=folder)",
 )  # fmt: skip
 def test_a_run_over_a_fixed_set_says_so_first_and_last(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
