@@ -413,7 +413,7 @@ def test_a_domain_of_ones_own_goes_with_its_helpers_and_files(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("import torch", "mine_of_tests imports torch, which nobody needs"),
+        ("import torch", "mine_of_tests imports torch, which playing the tasks does not need"),
         ("import genenv_core.domains.parts", "says `import genenv_core.domains.parts`, whose uses"),
         (
             "Mine.files = [Path('/etc/hostname')]",

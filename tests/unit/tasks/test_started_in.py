@@ -7,6 +7,7 @@ that is in neither place is named with both.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tasks.upkeep.started_in import go_where_started, relative_files
 from tests.mutations import mutation
 
 STARTED = "tasks/upkeep/started_in.py"
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "sums.py"
 
 
 @pytest.fixture(name="info")
@@ -27,12 +29,17 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunInfo:
     """Return the record of a run that was started in `there`; the current folder is `here`."""
     for name in ("there", "here"):
         (tmp_path / name).mkdir()
-    (tmp_path / "there/mine.py").write_text("", encoding="utf-8")
+    shutil.copy(EXAMPLE, tmp_path / "there" / _file(tmp_path))
     monkeypatch.chdir(tmp_path / "there")
-    overrides = ["domain.name=./mine.py:Mine"]
+    overrides = [f"domain.name=./{_file(tmp_path)}:Sums"]
     open_run(resolve("tiny", overrides=overrides, fields={"root": "../root", "run_id": "mine"}))
     monkeypatch.chdir(tmp_path / "here")
     return RunLog(LocalStore(tmp_path / "root"), "mine").info()
+
+
+def _file(folder: Path) -> str:
+    """Return the name of the file with the domain: Python keeps a module of each name."""
+    return f"own_{folder.name}.py"
 
 
 @mutation(
@@ -41,25 +48,25 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunInfo:
 )  # fmt: skip
 @mutation("a run does not go where it was started", STARTED, "    os.chdir(there)\n", "    pass\n")
 def test_it_goes_on_where_it_was_started(info: RunInfo, tmp_path: Path) -> None:
-    assert info.config["domain"]["name"] == "./mine.py:Mine"
+    assert info.config["domain"]["name"] == f"./{_file(tmp_path)}:Sums"
     go_where_started(info)
     assert Path.cwd() == tmp_path / "there"
 
 
 @mutation("a file that is here is left aside", STARTED, "if not os.path.isfile(file)]", "]")
 def test_a_file_that_is_here_is_taken_from_here(info: RunInfo, tmp_path: Path) -> None:
-    Path("mine.py").write_text("", encoding="utf-8")
+    Path(_file(tmp_path)).write_text("", encoding="utf-8")
     go_where_started(info)
     assert Path.cwd() == tmp_path / "here"
 
 
 def test_a_file_that_is_nowhere_is_named_with_both_places(info: RunInfo, tmp_path: Path) -> None:
-    (tmp_path / "there/mine.py").unlink()
+    (tmp_path / "there" / _file(tmp_path)).unlink()
     with pytest.raises(ConfigError) as refused:
         go_where_started(info)
     for place in ("here", "there"):
-        assert str(tmp_path / place / "mine.py") in str(refused.value)
-    assert "run mine needs ./mine.py" in str(refused.value)
+        assert str(tmp_path / place / _file(tmp_path)) in str(refused.value)
+    assert f"run mine needs ./{_file(tmp_path)}" in str(refused.value)
     assert Path.cwd() == tmp_path / "here"
 
 
