@@ -64,6 +64,9 @@ def main() -> None:
 
     for name in [*PRELOADED, *WORKERS_PRELOADED]:
         __import__(name)
+    # DuckDB begins a thread when it is imported, and waits for it at the end. A victim has no such
+    # thread, and where another one got its stack, the victim waits for that one without end.
+    assert "duckdb" not in sys.modules, "what is imported before victims are forked loads DuckDB"
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

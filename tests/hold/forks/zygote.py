@@ -183,6 +183,7 @@ def main() -> None:
     multiprocessing.forkserver.ensure_running()
     for name in (*PRELOADED, *sys.argv[2:]):
         __import__(name)
+    assert "duckdb" not in sys.modules, "see tests/storm/zygote.py"
     gc.freeze()
     zygote = Zygote(sys.argv[1])
     print("ready", flush=True)
