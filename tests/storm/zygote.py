@@ -64,9 +64,10 @@ def main() -> None:
 
     for name in [*PRELOADED, *WORKERS_PRELOADED]:
         __import__(name)
-    # DuckDB begins a thread when it is imported, and waits for it at the end. A victim has no such
-    # thread, and where another one got its stack, the victim waits for that one without end.
-    assert "duckdb" not in sys.modules, "what is imported before victims are forked loads DuckDB"
+    # The import of DuckDB begins a thread, which a victim does not have. It waits for it at its end,
+    # and without end where another thread got the same stack.
+    if duckdb := sys.modules.get("duckdb"):
+        duckdb.default_connection().close()
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
