@@ -64,8 +64,8 @@ def main() -> None:
 
     for name in [*PRELOADED, *WORKERS_PRELOADED]:
         __import__(name)
-    # The import of DuckDB begins a thread, which a victim does not have. It waits for it at its end,
-    # and without end where another thread got the same stack.
+    # The import of DuckDB begins a thread that a victim does not have. At its end it waits for that
+    # thread, and without end where another one got the same stack.
     if duckdb := sys.modules.get("duckdb"):
         duckdb.default_connection().close()
     print("ready", flush=True)
