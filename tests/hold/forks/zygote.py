@@ -183,6 +183,8 @@ def main() -> None:
     multiprocessing.forkserver.ensure_running()
     for name in (*PRELOADED, *sys.argv[2:]):
         __import__(name)
+    if duckdb := sys.modules.get("duckdb"):  # as in tests/storm/zygote.py
+        duckdb.default_connection().close()
     gc.freeze()
     zygote = Zygote(sys.argv[1])
     print("ready", flush=True)
