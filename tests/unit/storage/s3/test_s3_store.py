@@ -143,7 +143,7 @@ def test_a_lost_answer_below_too_many_writes_is_an_error(
     faulty.create("x", b"0")
     others_follow(faulty, 5, monkeypatch)
     faults.plan.append(("PUT", "/x", "drop", "after"))
-    with pytest.raises(StorageError, match=r"s3://pools/.*/x: .*too many others followed"):
+    with pytest.raises(StorageError, match=r"s3://pools/.*/x: .*too many other writes followed"):
         faulty.swap("x", b"0", b"1")
 
 
