@@ -34,8 +34,8 @@ from genenv_core.compare.results import Played, read_results
 from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
 from genenv_core.config.load import dump
 from genenv_core.errors import ConfigError, GenenvError, NotFound
-from genenv_core.report import read_report
-from genenv_core.report import render as render_run
+from genenv_core.report.data import read_report
+from genenv_core.report.page import render as render_run
 from genenv_core.report.words import MEASURES
 from genenv_core.storage import paths
 from genenv_core.storage.records.runs import RunLog

@@ -57,7 +57,8 @@ def report(
 
     from genenv_core import __version__
     from genenv_core.named_files import write_output
-    from genenv_core.report import read_report, render
+    from genenv_core.report.data import read_report
+    from genenv_core.report.page import render
     from genenv_core.storage.sql.sources import open_tables
 
     store = existing(root)

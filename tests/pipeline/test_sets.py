@@ -23,7 +23,8 @@ from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, StageError
-from genenv_core.report import read_report, render
+from genenv_core.report.data import read_report
+from genenv_core.report.page import render
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.opening import open_store

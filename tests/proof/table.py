@@ -278,6 +278,7 @@ ASKED_BY: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("genenv_core/benchmarks/downloads/", ("files",)),
     ("genenv_core/plugins.py", ("domains", "measuring", "placement")),
     ("genenv_core/exchange/", ("files",)),
+    ("genenv_core/exchange/examples/", ("files", "updates")),
     ("genenv_core/exchange/gguf.py", ("smollm2",)),
     ("genenv_core/bundle/", ("commands",)),
     ("genenv_core/compare/", ("commands", "simulations")),

@@ -391,10 +391,17 @@ def test_algorithm_tables_and_storage_load_neither_torch_nor_prefect() -> None:
     "from genenv_core.compare.claim import claim as claim\n"
     "from genenv_core.compare.judging import judge\n",
 )  # fmt: skip
+@mutation(
+    "a run begins DuckDB's thread with its imports", "genenv_core/report/__init__.py",
+    "(`charts`) and laid out (`page`).\"\"\"\n",
+    "(`charts`) and laid out (`page`).\"\"\"\n\nimport genenv_core.report.data as data\n",
+)  # fmt: skip
 def test_tasks_and_flows_load_without_torch_mlflow_and_matplotlib() -> None:
     wanted = {name for name in modules() if name.startswith("tasks.")} - {EXTENDS_MLFLOW}
     wanted |= {"flows.deploy.deployed", "flows.deploy.stage_on_pool"}
-    _, names = loaded("\n".join(f"import {name}" for name in sorted(wanted)))
+    first = "import flows.coevolution\nprint('duckdb' in sys.modules)\n"
+    output, names = loaded(first + "\n".join(f"import {name}" for name in sorted(wanted)))
+    assert output == "False\n"  # its import begins a thread, which no fork has
     assert "prefect" in names
     assert names & (HEAVY | {"mlflow", "matplotlib"}) == set()
 

@@ -22,9 +22,9 @@ import pytest
 from flows.view.curves import GAIN, curves
 from genenv_core.config.load import dump, resolve
 from genenv_core.hiding import HIDDEN, without_secrets
-from genenv_core.report import read_report, render
 from genenv_core.report.charts import CHANGE, GLYPHS, MARKERS, SERIES, Chart, draw
-from genenv_core.report.data import RunReport
+from genenv_core.report.data import RunReport, read_report
+from genenv_core.report.page import render
 from genenv_core.report.words import number
 from genenv_core.storage.records.parquet import to_parquet
 from genenv_core.storage.sql.catalog import RunSource, connect
