@@ -65,5 +65,5 @@ def test_a_taken_port_a_strange_host_and_a_missing_root_are_said(tmp_path: Path)
         said("--root", str(tmp_path / "root"), "--port", "0", "--host", "192.0.2.1")
     with pytest.raises(ConfigError, match="--host is empty"):
         said("--root", str(tmp_path / "root"), "--port", "0", "--host", "")
-    with pytest.raises(ConfigError, match="there is no run under .*, or name another --root"):
+    with pytest.raises(ConfigError, match=r"there is no run under .*, or name another --root"):
         said("--root", str(tmp_path / "none"))
