@@ -24,6 +24,7 @@ from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
+from genenv_core.domains.protocol import SeedData
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples.given import warm_start_input
@@ -156,6 +157,7 @@ def prepare(
     if computes:
         _check_measured(config)
         _check_own_domain(config)
+        _check_seed_data(config)
         _check_algorithm(config)
         if config.grpo.attribution:
             from tasks.policies.attribution import answering  # loads Prefect
@@ -293,6 +295,17 @@ def _check_own_domain(config: RunConfig) -> None:
             get_domain(config.domain.name, config.domain.options),
             base=0 if data.base_file else min(data.base_tasks, CHECKED),
             heldout=min(data.validation_tasks + data.test_tasks, CHECKED),
+        )
+
+
+def _check_seed_data(config: RunConfig) -> None:
+    """Raise ConfigError where tiny models are to be made of a domain that has no examples."""
+    made = [policy for policy in Policy if getattr(config.models, policy.value) == "bootstrap"]
+    if made and not isinstance(get_domain(config.domain.name, config.domain.options), SeedData):
+        raise ConfigError(
+            f"models.{made[0].value} 'bootstrap': domain {config.domain.name} has no seed data "
+            "(agent_examples, env_examples) for tiny models to begin with: give the domain these "
+            f"methods, or set models.{made[0].value} to a checkpoint directory or a hub id"
         )
 
 

@@ -96,5 +96,7 @@ def reader(root: str | os.PathLike[str]) -> Store:
     """Return the store of a root that is there, without writing; raises QueryError."""
     store = open_store(os.fspath(root), writable=False)
     if not store.names(paths.runs()):
-        raise QueryError(f"there is no run under {root}: start one with `genenv run`, or --root")
+        raise QueryError(
+            f"there is no run under {root}: start one with `genenv run`, or name another --root"
+        )
     return store

@@ -62,7 +62,7 @@ def existing(root: str | None, *, writable: bool = False) -> Any:
     from genenv_core.storage.store.opening import open_once, open_store
 
     name = root or DEFAULT_ROOT
-    missing = f"there is no run under {name}: start one with `genenv run`, or set --root"
+    missing = f"there is no run under {name}: start one with `genenv run`, or name another --root"
     if "://" not in name and not os.path.isdir(Path(name) / "runs"):  # whatever the name
         raise ConfigError(missing)
     writable = writable or "://" not in name

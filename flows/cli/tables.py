@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from flows.cli.json_text import json_text
@@ -89,21 +91,60 @@ def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
     return {**cells, NOTES: "; ".join(notes)}
 
 
-def epoch_table(rows: list[dict[str, Any]]) -> Table:
+@dataclass(frozen=True, slots=True)
+class TableInBlocks:
+    """A table that goes on below itself where it is wider than the terminal.
+
+    Each block begins with the first column. A squeezed table would cut its numbers.
+
+    Args:
+        titles: the columns, of which the first one tells the rows apart.
+        rows: the text of each cell, by title.
+    """
+
+    titles: Sequence[str]
+    rows: Sequence[Mapping[str, str]]
+
+    def blocks(self, width: int) -> list[list[str]]:
+        """Return the columns of each block that fits into `width` characters, the first in all."""
+        wide = {title: max(map(len, (title, *self._column(title)))) + 1 for title in self.titles}
+        first, *others = self.titles
+        found = [[first]]
+        for title in others:
+            if len(found[-1]) > 1 and sum(wide[one] for one in (*found[-1], title)) > width + 1:
+                found.append([first])
+            found[-1].append(title)
+        return found
+
+    def _column(self, title: str) -> list[str]:
+        return [row[title] for row in self.rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the blocks as tables."""
+        for titles in self.blocks(options.max_width):
+            table = plain_table()
+            for title in titles:
+                table.add_column(title, justify="right", no_wrap=True)
+            for row in self.rows:
+                table.add_row(*(row[title] for title in titles))
+            yield table
+
+
+def epoch_table(rows: list[dict[str, Any]]) -> Table | TableInBlocks:
     """Return the table of epochs."""
-    table = plain_table()
     cells = [epoch_cells(row) for row in rows]
+    if not any(cell[NOTES] for cell in cells):
+        return TableInBlocks(list(EPOCH_COLUMNS), cells)
+    table = plain_table()
     for title in EPOCH_COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
-    notes = any(cell[NOTES] for cell in cells)
-    if notes:
-        table.add_column(NOTES, style="dim", overflow="fold", ratio=1)
+    table.add_column(NOTES, style="dim", overflow="fold", ratio=1)
     for cell in cells:
-        table.add_row(*(text for title, text in cell.items() if notes or title != NOTES))
+        table.add_row(*cell.values())
     return table
 
 
-def evidence_table(rows: list[dict[str, Any]]) -> Table:
+def evidence_table(rows: list[dict[str, Any]]) -> TableInBlocks:
     """Return the table that shows how far to trust each epoch, from the rows of the view."""
     cells: list[dict[str, str]] = []
     for row in rows:
@@ -117,12 +158,7 @@ def evidence_table(rows: list[dict[str, Any]]) -> Table:
         for title in EVIDENCE_COLUMNS
         if title not in ONLY_WHERE_KNOWN or any(cell[title] for cell in cells)
     ]
-    table = plain_table()
-    for title in shown:
-        table.add_column(title, justify="right", no_wrap=True)
-    for cell in cells:
-        table.add_row(*(cell[title] for title in shown))
-    return table
+    return TableInBlocks(shown, cells)
 
 
 def _formatted(template: str, values: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 import psutil
 
@@ -172,12 +173,12 @@ def require_free(port: int, what: str, option: str) -> None:
         except OSError:
             pass
     raise ConfigError(
-        f"port {port}, where {what} would listen, is taken by {_listener(port)}: stop that, or "
+        f"port {port}, where {what} would listen, is taken by {listener(port)}: stop that, or "
         f"choose another port with {option}"
     )
 
 
-def _listener(port: int) -> str:
+def listener(port: int) -> str:
     """Return pid and command of the process that listens, as far as this user may know."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
@@ -185,7 +186,7 @@ def _listener(port: int) -> str:
                 if connection.pid is None:
                     break
                 command = " ".join(psutil.Process(connection.pid).cmdline())
-                return f"pid {connection.pid} ({command[:120]})"
+                return f"pid {connection.pid} ({shorten(command, 120, placeholder=' ...')})"
     return "another process (of another user, or of another container)"
 
 

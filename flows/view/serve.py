@@ -52,9 +52,12 @@ def listen(host: str, port: int) -> socket.socket:
         made.close()
         taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
         other = "--port, or 0 for any free one" if taken else "--host"
-        raise ConfigError(
-            f"--host {host} --port {port}: {error.strerror or error}: choose another {other}"
-        ) from error
+        said = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            from flows.up.services import listener  # loads what `genenv view` does not need
+
+            said = f"the port is taken by {listener(port)}"
+        raise ConfigError(f"--host {host} --port {port}: {said}: choose another {other}") from error
     return made
 
 

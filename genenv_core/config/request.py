@@ -73,10 +73,10 @@ def _first(*names: str) -> Callable[[dict[str, Any]], None]:
 
 class _Usual(Request):
     preset: Preset = Preset.QUICKSTART
-    """The configuration to start from: tiny takes seconds, quickstart minutes on a CPU, laptop 20
-    with a pretrained model; paper-small needs a GPU, paper eight, and so do those of benchmarks,
-    such as paper-bfcl, which are paper but for a few fields. Every other field may be left empty;
-    it is then as the preset has it."""
+    """The configuration to start from. On a CPU, tiny takes seconds, quickstart minutes, and laptop
+    eight minutes with a pretrained model. paper-small needs a GPU, paper eight. Those of
+    benchmarks, such as paper-bfcl, are paper but for a few fields. You may leave every other field
+    empty: the preset then sets it."""
     tags: list[str] = Field(default=[], max_length=100)
     """Tags to add to the run, such as baseline; `genenv runs --tag baseline` finds it. They are
     labels: with others it is the same run."""

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from flows.view.curves import DOMAIN, curves
 from flows.view.pages import Page, about, heldout
 from flows.view.reading import Panel, Reader, Row
+from genenv_core.config.stages import MEASURES
 from genenv_core.domains.registry import SEVERAL
 from genenv_core.evidence.beginning import progress_of, reached
 from genenv_core.hiding import without_secrets
@@ -67,7 +68,8 @@ def page(reader: Reader, request: Request) -> Page:
     )  # fmt: skip
     working = at_work(stages, progress_of(reader.store, stages.rows), datetime.now(UTC))
     finished = max((row["epoch"] for row in epochs), default=0)
-    planned = known.rows[0]["epochs_planned"] or 0
+    measures = any(row["stage"] == MEASURES for row in stages)
+    planned = 0 if measures else known.rows[0]["epochs_planned"] or 0
 
     @cache
     def came_out() -> Panel:
@@ -108,6 +110,8 @@ def page(reader: Reader, request: Request) -> Page:
             "grid": _grid(stages),
             "results": _results(reader, run),
             "items": _items(reader, run),
+            "measures": measures,
+            "certificate": _certificate(reader, run) if measures else (),
         },
         streams=True,
     )  # fmt: skip
@@ -137,6 +141,8 @@ def at_work(
 def _state(run: str, finished: int, planned: int, stages: Panel) -> str:
     """Return how far a run is that nothing is at work on, in a sentence."""
     done = f"{finished} of {planned} epochs are finished"
+    if not planned:
+        done = "This run measures a model and has no epochs"
     stopped = [row for row in stages if row["state"] in (StageState.FAILED, StageState.INTERRUPTED)]
     if stopped:
         where = f"{stopped[-1]['stage']} of epoch {stopped[-1]['epoch']} {stopped[-1]['state']}"
@@ -184,6 +190,22 @@ def _items(reader: Reader, run: str) -> Panel:
         f"FROM benchmark_items WHERE run_id = {text(run)} "
         "ORDER BY coalesce(valid, false), category, task_id, sample_index, trace_id",
     )  # fmt: skip
+
+
+def _certificate(reader: Reader, run: str) -> tuple[Panel, Panel]:
+    """Return the checks of a task set, those that do not pass first, and the flaws found in it."""
+    checks = reader.panel(
+        "checks", "Checks of the task set",
+        "SELECT name, verdict, estimate, low, high, n, unit, wanted, at_least, detail\n"
+        f"FROM certified_sets WHERE run_id = {text(run)}\n"
+        "ORDER BY list_position(['fail', 'cannot say', 'pass'], verdict), name",
+    )  # fmt: skip
+    flaws = reader.panel(
+        "flaws", "Flaws of its tasks",
+        f"SELECT flaw, task_id, set_name, detail FROM set_flaws WHERE run_id = {text(run)} "
+        "AND NOT passed ORDER BY flaw, set_name, task_id",
+    )  # fmt: skip
+    return checks, flaws
 
 
 def _stages(reader: Reader, run: str) -> Panel:

@@ -20,8 +20,9 @@ _LISTED = 5
 def with_homes(message: str, sql: str) -> str:
     """Return DuckDB's message with the tables and views that have the column it missed.
 
-    Of those that `sql` could join without more rows than before, it says how. A message about
-    anything else, and about a name that no table has, comes back as it was.
+    Of those that `sql` could join without more rows than before, it says how. Where no table has
+    the name and `sql` quotes it, the message says how a text is quoted. Any other message comes
+    back as it was.
     """
     missed = _MISSED.search(message)
     if missed is None:
@@ -34,13 +35,16 @@ def with_homes(message: str, sql: str) -> str:
         for relation in describe()
         if relation not in asked and column in _columns(relation)
     ]
+    first, newline, place = message.partition("\n")
     if not homes:
-        return message
+        if f'"{column}"' not in sql:
+            return message
+        text = "'" + column.replace("'", "''") + "'"
+        return f"{first}. Double quotes name a column; a text is {text}{newline}{place}"
     listed = ", ".join(relation.name for relation in homes[:_LISTED])
     more = f" and {len(homes) - _LISTED} more" if len(homes) > _LISTED else ""
     joins = (_join(one, home) for home in homes for one in asked)
     how = next(filter(None, joins), "")
-    first, newline, place = message.partition("\n")
     return f"{first}. {column} is in {listed}{more}{how and f': {how}'}{newline}{place}"
 
 

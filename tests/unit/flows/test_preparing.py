@@ -29,9 +29,12 @@ from genenv_core.storage.store import opening
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.training.memory import devices
 from tests.mutations import mutation
+from tests.proof.changes import REPOSITORY
 from tests.unit.test_layers import loaded
 
 PREPARING = "flows/preparing.py"
+
+SUMS = f"{REPOSITORY}/docs/examples/sums.py:Sums"
 
 REFUSED = {
     "uploads": (["tracking.upload=true"], "tracking.upload true: only an MLflow server"),
@@ -43,11 +46,15 @@ REFUSED = {
     "measurement": (["arm=base", "benchmark.model=x"], "section benchmark: a model is measured by"),
     "root to read": (["roots.read=[/nowhere]"], "roots.read /nowhere: there is no such directory"),
     "base data": (["data.base_file=/nowhere"], "/nowhere: No such file"),
+    "seed data": (
+        [f"domain.name={SUMS}"],
+        f"models.agent 'bootstrap': domain {SUMS} has no seed data",
+    ),
     "model": (["models.agent=/nowhere"], "models.agent /nowhere: no such directory"),
 }
 """What a run is refused for: settings, and how the words begin."""
 
-KEYS_ALONE = ("uploads", "work pool", "GPU", "memory", "root to read")
+KEYS_ALONE = ("uploads", "work pool", "GPU", "memory", "root to read", "seed data")
 """Those that do not concern what only looks at keys."""
 
 
@@ -88,6 +95,8 @@ def said_by(command: str, settings: list[str], root: Path) -> str:
 @mutation("a run takes the section of a measurement", PREPARING,
           "    if config.benchmark.given:\n        raise", "    if False:\n        raise",
           by="[measurement]")  # fmt: skip
+@mutation("a domain without examples for tiny models is found out in bootstrap", PREPARING,
+          "        _check_seed_data(config)\n", "", by="[seed data]")  # fmt: skip
 @mutation("a plan says nothing of memory", "flows/cli/runs/run.py",
           "    prepared.check_memory()\n", "", by="[memory]")  # fmt: skip
 @pytest.mark.parametrize("case", REFUSED)

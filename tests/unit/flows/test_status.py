@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
-from flows.cli.tables import epoch_table, evidence_table
+from flows.cli.tables import TableInBlocks, epoch_table, evidence_table
 from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
@@ -93,6 +93,25 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
     assert (
         lines[0][-1] == "fidelity" and lines[2][-1] == "0.51" and lines[1] == ["1", "0", "0", "0"]
     )
+
+
+@mutation(
+    "a wide table is squeezed", "flows/cli/tables.py",
+    "for one in (*found[-1], title)) > width + 1", "for one in (*found[-1], title)) > 10_000",
+)  # fmt: skip
+@pytest.mark.parametrize("width", [20, 80])
+def test_a_wide_table_goes_on_below_itself_and_cuts_nothing(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    titles = ["epoch", *(f"column{n}" for n in range(12))]
+    rows = [{title: f"{n}.{title}" for title in titles} for n in (1, 2)]
+    Console(width=width).print(TableInBlocks(titles, rows))
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines())
+    words = shown.split()
+    assert all(words.count(row[title]) == 1 for row in rows for title in titles[1:])
+    assert words.count("epoch") == words.count("1.epoch") > 1
 
 
 @mutation(

@@ -22,8 +22,9 @@ import pytest
 from flows.up import databases
 from flows.up.children import ChildProcess
 from flows.up.previous import OneUp, known, live_api, read_note
-from flows.up.services import require_free
+from flows.up.services import listener, require_free
 from genenv_core.errors import ConfigError, GenenvError, StorageError
+from tests.mutations import mutation
 from tests.waiting import BOUND_S, until
 
 PREFECT = ("prefect", "server/database/_migrations/versions/sqlite")
@@ -66,6 +67,19 @@ def test_a_taken_port_is_reported_with_pid_and_command():
     for word in (f"port {port}", "MLflow", f"pid {os.getpid()}", "python", "--mlflow-port"):
         assert word in str(refused.value)
     require_free(port, "MLflow", "--mlflow-port")
+
+
+@mutation(
+    "a command is cut in the middle of a word", "flows/up/services.py",
+    "shorten(command, 120, placeholder=' ...')", "command[:120]",
+)  # fmt: skip
+def test_a_long_command_is_cut_between_words(monkeypatch: pytest.MonkeyPatch):
+    words = ["python", "-m", "x" * 80, "y" * 80]
+    monkeypatch.setattr(psutil.Process, "cmdline", lambda _: words)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        assert listener(other.getsockname()[1]).endswith(f"(python -m {'x' * 80} ...)")
 
 
 def test_a_new_and_a_current_database_need_no_upgrade(tmp_path: Path):

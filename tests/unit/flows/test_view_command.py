@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -58,11 +59,11 @@ def test_a_taken_port_a_strange_host_and_a_missing_root_are_said(tmp_path: Path)
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        with pytest.raises(ConfigError, match="choose another --port"):
+        with pytest.raises(ConfigError, match=rf"by pid {os.getpid()} .*: choose another --port"):
             said("--root", str(tmp_path / "root"), "--port", port)
     with pytest.raises(ConfigError, match="choose another --host"):
         said("--root", str(tmp_path / "root"), "--port", "0", "--host", "192.0.2.1")
     with pytest.raises(ConfigError, match="--host is empty"):
         said("--root", str(tmp_path / "root"), "--port", "0", "--host", "")
-    with pytest.raises(ConfigError, match="there is no run under"):
+    with pytest.raises(ConfigError, match=r"there is no run under .*, or name another --root"):
         said("--root", str(tmp_path / "none"))

@@ -133,8 +133,8 @@ def test_what_goes_wrong_while_a_page_is_sent_is_said_where_it_ends():
 
 @mutation(
     "a page that renews itself asks for its curves each time", "flows/view/templates/run.html.j2",
-    "{% if (epochs.rows or not results.rows) and not renewing %}",
-    "{% if epochs.rows or not results.rows %}",
+    "{% if (epochs.rows or not (results.rows or measures)) and not renewing %}",
+    "{% if epochs.rows or not (results.rows or measures) %}",
 )  # fmt: skip
 @mutation(
     "every page is one that renews itself", "flows/view/app.py",

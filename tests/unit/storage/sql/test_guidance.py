@@ -56,6 +56,15 @@ def test_what_no_table_has_is_left_as_it_was(message: str):
 
 
 @mutation(
+    "a text in double quotes stays a riddle", GUIDANCE,
+    "if f'\"{column}\"' not in sql:", "if True:",
+)  # fmt: skip
+def test_a_text_in_double_quotes_is_named_as_one():
+    said = with_homes(NOT_FOUND.format("o'f"), 'SELECT 1 FROM runs WHERE run_id = "o\'f"')
+    assert said == NOT_FOUND.format("o'f") + ". Double quotes name a column; a text is 'o''f'"
+
+
+@mutation(
     "an empty view does not name its table", GUIDANCE,
     "behind[view.name] = behind[view.reads[0]]", "behind[view.name] = view.name",
 )  # fmt: skip
