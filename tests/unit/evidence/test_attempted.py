@@ -140,7 +140,7 @@ def test_the_floor_counts_tasks_that_a_senseless_answer_solves_once() -> None:
 
 @mutation(
     "one verdict is a group without a signal", ATTEMPTED,
-    "for of in rows.values() if len(of) > 1]", "for of in rows.values()]",
+    "for of in of_group.values() if len(of) > 1]", "for of in of_group.values()]",
 )  # fmt: skip
 def test_attempts_without_a_verdict_count_nowhere() -> None:
     """The first task has one verdict, the second none, as their other attempts were lost."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
-from flows.cli.data.certifying.flaw_table import check_sound, tasks_of
+from flows.cli.data.certifying.flaw_table import tasks_of
 from genenv_core.benchmarks.measuring.request import ATTEMPTS, MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import SEVERAL, get_domain
@@ -145,9 +145,8 @@ def _finish(
     command: str,
 ) -> None:
     """Print and write what a certificate came to; raises GenenvError where tasks have flaws."""
-    from flows.cli.data.certifying.certify_run import check_table, counted_checks, said_of
-    from flows.cli.data.certifying.certify_tasks import GivenSet, page_of, show_flaws
-    from flows.cli.tables import console
+    from flows.cli.data.certifying.certify_tasks import GivenSet
+    from flows.cli.data.certifying.concluding import conclude, say_sound
     from genenv_core.evidence.attempted import (
         REMEDIES_OF_SET,
         check_rows,
@@ -155,21 +154,11 @@ def _finish(
         stored_flaws,
     )
     from genenv_core.play.checking.openenv_report import openenv_report
-    from genenv_core.play.checking.sets import counted, with_floor
+    from genenv_core.play.checking.sets import with_floor
 
     tasks = _frame(config, output, "tasks")
     found = stored_flaws(tasks, _frame(config, output, "set_flaws"))
     checks = stored_checks(_frame(config, output, "certified_sets"))
-    show_flaws(domain, found, len(found))
-    typer.echo("")
-    notes = _notes(config, output.facts)
-    for line in notes:
-        typer.echo(line)
-    console().print(check_table(checks))
-    typer.echo("")
-    for line in said_of(checks, REMEDIES_OF_SET):
-        typer.echo(line)
-    outputs.write_checks(counted(found), checks)
     bounds = ", ".join(f"{name} {getattr(config.rollout, name)}" for name in ("n", *ATTEMPTS))
     model = config.benchmark.model or f"{config.benchmark.model_name} at {config.benchmark.url}"
     facts = {
@@ -181,20 +170,13 @@ def _finish(
         "command": command,
     }
     about = f"{tasks_of(len(found))} of {named}, played without a model, and attempted by one."
-    sentences = [f"{note[:1].upper()}{note[1:]}." for note in notes]
-    given = GivenSet(str(named), about, facts, sentences)
-    outputs.write_page(
-        lambda: page_of(
-            given, domain, [one.task for one in found], found,
-            plays=True, checks=checks, remedies=REMEDIES_OF_SET,
-        )
-    )  # fmt: skip
+    given = GivenSet(str(named), about, facts, _notes(config, output.facts))
+    conclude(given, domain, found, checks, REMEDIES_OF_SET, outputs)
     if isinstance(named, Path):
         played = [with_floor(domain, one) for one in found] if outputs.report else []
         outputs.write_report(lambda: openenv_report(named, played, 0.0, check_rows([], checks)))
     typer.echo(f"rows: genenv sql \"FROM certified_sets WHERE run_id = '{config.run_id}'\"")
-    check_sound(str(named), sum(not one.sound for one in found), len(found))
-    typer.echo(f"no flaw in {tasks_of(len(found))}; {counted_checks(checks)}")
+    say_sound(str(named), found, checks)
 
 
 def _notes(config: RunConfig, facts: JsonObject) -> list[str]:
