@@ -14,7 +14,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.query import Format
-from flows.cli.options import Overrides, Root, config_of_domain
+from flows.cli.options import KeyEnv, ModelName, Overrides, Root, config_of_domain
 from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
 from genenv_core.errors import ConfigError
 from genenv_core.types import TaskSource
@@ -97,13 +97,8 @@ def certify(
             "URL of an OpenAI-compatible endpoint."
         ),
     ] = None,
-    model_name: Annotated[
-        str | None, typer.Option(help="Name of the model at that URL.", metavar="NAME")
-    ] = None,
-    key_env: Annotated[
-        str | None,
-        typer.Option(help="Environment variable that holds the key of that URL.", metavar="VAR"),
-    ] = None,
+    model_name: ModelName = None,
+    key_env: KeyEnv = None,
     samples: Annotated[
         int | None,
         typer.Option(

@@ -105,7 +105,11 @@ def test_lost_attempts_are_counted_apart(tmp_path: Path) -> None:
     "    PARTITION BY task_id, sample_index, x.epoch ORDER BY",
 )
 def test_an_evaluation_counts_once_for_the_epoch_that_made_it(tmp_path: Path) -> None:
-    found = read(tmp_path, world(), TaskSource.TEST)
+    found = read(
+        tmp_path,
+        replaced(world(), "evaluations", {"mode": "greedy"}, sample_index=1),
+        TaskSource.TEST,
+    )
     assert (found.tasks.height, found.scores.height) == (4, 12)
     assert (found.epochs, found.versions) == ((0, 2), (0, 2))
     given = replaced(world(), "evaluations", {"epoch": 2}, measured_epoch=1)

@@ -17,7 +17,7 @@ from flows.cli.data.certifying.flaw_table import tasks_of
 from genenv_core.benchmarks.measuring.request import ATTEMPTS, MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import SEVERAL, get_domain
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import GenenvError
 from genenv_core.types import JsonObject
 
 if TYPE_CHECKING:
@@ -91,18 +91,12 @@ def _measured(config: RunConfig, *, quiet: bool) -> tuple[RunConfig, Manifest]:
 
 def _of_folder(folder: Path) -> JsonObject:
     """Return the section `domain` of a folder that holds tasks; raises ConfigError."""
-    from genenv_core.play.checking.elsewhere.reading import is_exported
-    from genenv_core.play.checking.elsewhere.taskset import taskset_module
+    from genenv_core.play.checking.elsewhere.taskset import taskset_of
 
     place = {"folder": str(folder.resolve())}
-    if is_exported(folder):
-        return {"name": "exported_folder", "options": place}
-    if module := taskset_module(folder):
+    if module := taskset_of(folder):
         return {"name": "verifiers_taskset", "options": {**place, "module": module}}
-    raise ConfigError(
-        f"{folder} holds neither an exported task set nor a taskset of verifiers: name a folder "
-        "that genenv export wrote, or a domain"
-    )
+    return {"name": "exported_folder", "options": place}
 
 
 def _tasks(domain: Domain, counts: tuple[int, int], seed: int) -> list[SetTask]:
@@ -119,7 +113,7 @@ def _ahead(config: RunConfig, domain: Domain, tasks: Sequence[SetTask]) -> list[
     attempted = len(first_of_sets(tasks, config.benchmark.items))
     bounds, given = config.rollout, config.benchmark
     attempts = attempted * bounds.n
-    model = given.model or f"{given.model_name} at {given.url}"
+    model = given.model_in_words
     tokens = attempts * min(bounds.max_turns * bounds.max_tokens, bounds.max_length)
     return [
         f"certifies {tasks_of(len(tasks))} of domain {domain.name}, version {domain.version}",
@@ -160,7 +154,7 @@ def _finish(
     found = stored_flaws(tasks, _frame(config, output, "set_flaws"))
     checks = stored_checks(_frame(config, output, "certified_sets"))
     bounds = ", ".join(f"{name} {getattr(config.rollout, name)}" for name in ("n", *ATTEMPTS))
-    model = config.benchmark.model or f"{config.benchmark.model_name} at {config.benchmark.url}"
+    model = config.benchmark.model_in_words
     facts = {
         "domain": f"{domain.name}, version {domain.version}",
         "tasks": str(len(found)),
@@ -182,7 +176,7 @@ def _finish(
 def _notes(config: RunConfig, facts: JsonObject) -> list[str]:
     """Return who attempted what, and what counts nowhere."""
     given = config.benchmark
-    model = given.model or f"{given.model_name} at {given.url}"
+    model = given.model_in_words
     lines = [
         f"{facts['attempted']} of {tasks_of(facts['tasks'])} attempted by {model}: "
         f"{facts['verdicts']} attempts with a verdict"

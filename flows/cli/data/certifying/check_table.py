@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from flows.cli.tables import WORTH_STYLES, counted_worths, plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from genenv_core.evidence.worth import WorthCheck
 
-STYLES = {"pass": "green", "fail": "bold red", "cannot say": "yellow"}
-
 
 def counted_checks(checks: Sequence[WorthCheck]) -> str:
     """Return how many checks of attempts pass, fail, and cannot say."""
-    counts = Counter(check.worth.value for check in checks)
-    said = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word])
-    return f"of {len(checks)} checks of attempts: {said}" if checks else "no checks of attempts"
+    if not checks:
+        return "no checks of attempts"
+    return f"of {len(checks)} checks of attempts: {counted_worths(check.worth for check in checks)}"
 
 
 def check_table(checks: Sequence[WorthCheck]) -> Table:
     """Return a row for each check of attempts."""
     from rich.text import Text
-
-    from flows.cli.tables import plain_table
 
     table = plain_table()
     table.add_column("check", no_wrap=True)
@@ -42,7 +39,7 @@ def check_table(checks: Sequence[WorthCheck]) -> Table:
             f"\\[{check.low:.1%}, {check.high:.1%}]" if known else "",
             f"{check.n} {rule.unit}",
             f"{'at least' if rule.at_least else 'at most'} {rule.limit:.0%}",
-            Text(check.worth.value, STYLES[check.worth.value]),
+            Text(check.worth.value, WORTH_STYLES[check.worth.value]),
             Text("; ".join(filter(None, [rule.measures, check.fact]))),
         )
     return table
