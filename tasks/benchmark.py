@@ -44,8 +44,9 @@ from tasks.stage.shards import Shards
 from tasks.stage.task import StageTask
 
 CERTIFYING, CERTIFIED = "tasks.policies.certifying", "benchmark.certify_base"
-"""What the stage does where this field, or that of held-out tasks, is set; by name, so that keys
-of benchmarks have none of its code."""
+"""The module that certifies a task set, and the field that asks for it; `benchmark.certify_heldout`
+asks for it too. The stage imports the module by name, so that its code counts in no key of a
+benchmark."""
 
 STAGE = Stage(
     "benchmark",

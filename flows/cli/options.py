@@ -54,6 +54,16 @@ ConfiguredRoot = Annotated[
     ),
 ]
 """The root of a run that starts, which its configuration names too."""
+ModelName = Annotated[
+    str | None, typer.Option("--model-name", help="Name of the model at that URL.", metavar="NAME")
+]
+KeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--key-env", help="Environment variable that holds the key of that URL.", metavar="VAR"
+    ),
+]
+"""With the name before, of a model behind a URL, which `--model` names."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

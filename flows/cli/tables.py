@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -183,13 +183,20 @@ def measured_line(facts: dict[str, Any]) -> str:
 
 def certified_line(facts: dict[str, Any]) -> str:
     """Return what the certificate of a task set came to, from the facts of its stage."""
-    verdicts: dict[str, str] = facts["checks"]
-    counts = Counter(verdicts.values())
-    said = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     return (
         f"{facts['certified']}: {facts['flawed']} of {facts['tasks']} tasks have a flaw; checks of "
-        f"{facts['verdicts']} verdicts: {said}"
+        f"{facts['verdicts']} verdicts: {counted_worths(facts['checks'].values())}"
     )
+
+
+WORTH_STYLES = {"pass": "green", "fail": "bold red", "cannot say": "yellow"}
+"""Styles of the verdicts on checks, in the order in which they are counted."""
+
+
+def counted_worths(worths: Iterable[str]) -> str:
+    """Return how many verdicts on checks are which."""
+    counts = Counter(str(worth) for worth in worths)
+    return ", ".join(f"{counts[word]} {word}" for word in WORTH_STYLES if counts[word])
 
 
 def plain_table() -> Table:

@@ -52,6 +52,20 @@ REMEDIES_OF_SET = {
 """What to do about a check of a set that no run wrote, where the rule speaks of a run."""
 
 
+REMEDIES_OF_RUN = {
+    **REMEDIES_OF_SET,
+    "reachable": "look at tasks that no attempt solved, and whether the domain's score is "
+    "too strict",
+    "separating": "most tasks are always or never solved by this agent: leave those out of the "
+    "domain's tasks, or attempt each more often (rollout.n; of test tasks, evaluation.samples)",
+    "variance": "all tasks are about as hard, so what tells them apart is luck: attempt each more "
+    "often (rollout.n; of test tasks, evaluation.samples), or let the domain draw more kinds",
+    "signal": "this agent learns nothing from most groups: leave out tasks that it always or never "
+    "solves, or attempt each more often (rollout.n; of test tasks, evaluation.samples)",
+}
+"""What to do about a check of a run's base tasks or test tasks."""
+
+
 @runtime_checkable
 class HoldsTasks(Protocol):
     """A domain that draws no tasks but holds them, such as an exported folder."""
@@ -152,12 +166,15 @@ def worth_of_attempts(
 ) -> list[WorthCheck]:
     """Return the checks of attempts; `task_ids` are those of `found`, `scores` are the verdicts.
 
-    Only groups of two or more verdicts tell whether rewards differ. Raises EngineError where no
-    attempt has a verdict; `first_error` says why the first one has none.
+    The verdicts of a task and an epoch are a group; only groups of two or more tell whether rewards
+    differ. Raises EngineError where no attempt has a verdict; `first_error` says why the first one
+    has none.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {}
+    of_group: dict[tuple[str, int], list[float]] = {}
     for row in scores.iter_rows(named=True):
         rows.setdefault(row["task_id"], []).append(row)
+        of_group.setdefault((row["task_id"], row["epoch"]), []).append(row["reward"])
     if not rows:
         raise EngineError(
             f"no attempt has a verdict, so nothing is known of the tasks; the first: {first_error}"
@@ -169,7 +186,7 @@ def worth_of_attempts(
             solved = successes > 0 or _domain_solves(one)
             chance = one.task.draft.chance
             attempted.append(AttemptedTask(len(verdicts), successes, solved, chance))
-    rewards = [[row["reward"] for row in of] for of in rows.values() if len(of) > 1]
+    rewards = [of for of in of_group.values() if len(of) > 1]
     groups = GroupCounts(
         len(rewards),
         sum(not zero_signal(of) for of in rewards),

@@ -175,7 +175,8 @@ def worth_of(
 ) -> list[WorthCheck]:
     """Return all checks; `floor` counts tasks that a trivial answer solves, and those checked.
 
-    - reachable, separating, floor: shares of tasks, with Wilson's interval.
+    - reachable, separating, floor: shares of tasks, with Wilson's interval; separating of those
+      with two attempts or more.
     - signal: share of groups whose rewards differ, with Wilson's interval. A group of equal rewards
       has no advantage (Shao et al., GRPO, arXiv 2402.03300, eq. 3 with a zero deviation), and DAPO
       leaves it out (Yu et al., arXiv 2503.14476, eq. 11).
@@ -185,7 +186,7 @@ def worth_of(
     """
     return [
         _reachable(tasks),
-        _share("separating", sum(0 < task.successes < task.n for task in tasks), len(tasks)),
+        _separating(tasks),
         _headroom(tasks),
         _variance(tasks),
         _signal(groups),
@@ -204,6 +205,11 @@ def _reachable(tasks: Sequence[AttemptedTask]) -> WorthCheck:
     solved = sum(task.solved for task in tasks)
     by_agent = sum(task.successes > 0 for task in tasks)
     return _share("reachable", solved, len(tasks), f"the agent solved {by_agent}")
+
+
+def _separating(tasks: Sequence[AttemptedTask]) -> WorthCheck:
+    several = [one for one in tasks if one.n > 1]  # one attempt cannot do both
+    return _share("separating", sum(0 < one.successes < one.n for one in several), len(several))
 
 
 def _signal(groups: GroupCounts) -> WorthCheck:

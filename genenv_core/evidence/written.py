@@ -1,7 +1,8 @@
-"""Reads the tasks that pi_env wrote in a run: their certificates, and the attempts at them.
+"""Reads tasks of a run and the attempts at them: those that pi_env wrote, base and test tasks.
 
-A task counts when it may be attempted. What the guard refused trains nobody, so its flaws are
-counted apart. Attempts count with a verdict alone, as in `task_scores`.
+A task that pi_env wrote counts when it may be attempted. What the guard refused trains nobody, so
+its flaws are counted apart. Attempts count with a verdict alone, as in `task_scores`. A run stores
+no certificate of its base tasks and test tasks: `genenv_core.evidence.attempted` plays them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import polars as pl
 
 from genenv_core.algorithm.success.shares import wilson
 from genenv_core.canonical import digest
@@ -19,7 +21,7 @@ from genenv_core.play.checking.sets import PROMPT, FlawCount
 from genenv_core.play.checking.showing import EXAMPLES, FlawExample
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
-from genenv_core.types import Flaw, TaskChoice
+from genenv_core.types import Flaw, TaskChoice, TaskSource
 
 Row = dict[str, Any]
 
@@ -125,6 +127,52 @@ def read_examples(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSet:
+    """The base tasks or the test tasks of a run, and the attempts at them that it stored.
+
+    `tasks` are rows of the table. `scores` has a row for each attempt with a verdict: task_id,
+    epoch, reward, success. `lost` counts attempts that an environment or an engine broke. The first
+    and last epoch and policy version of the attempts are None without any.
+    """
+
+    tasks: pl.DataFrame
+    scores: pl.DataFrame
+    lost: int
+    epochs: tuple[int, int] | None
+    versions: tuple[int, int] | None
+
+
+STORED_SETS = (TaskSource.BASE, TaskSource.TEST)
+"""Sets that a run draws from its domain and attempts."""
+
+
+def read_set(
+    con: duckdb.DuckDBPyConnection,
+    run: str,
+    source: TaskSource,
+    epochs: tuple[int, int] | None = None,
+) -> StoredSet:
+    """Return a set of `STORED_SETS` with the attempts of some epochs, both ends included.
+
+    Attempts at test tasks are the sampled ones. An evaluation that was taken over from an earlier
+    epoch counts once, as that of the epoch that made it.
+    """
+    own = f"run_id = {text(run)}"
+    within = f"x.epoch BETWEEN {epochs[0]} AND {epochs[1]}" if epochs else "true"
+    given = {"own": own, "within": within, "source": text(source.value)}
+    scores, lost = _OF_SET[source]
+    rows = query(con, scores.format(**given))
+    columns = [(rows[name].min(), rows[name].max()) for name in ("epoch", "policy_version")]
+    between = [None if rows.is_empty() else (low, high) for low, high in columns]
+    return StoredSet(
+        query(con, _SET.format(**given)),
+        rows.drop("policy_version"),
+        query(con, lost.format(**given))["lost"][0],
+        *between,  # pyright: ignore[reportArgumentType]
+    )
+
+
 def _attempted(row: Row) -> AttemptedTask:
     solved = row["successes"] > 0 or bool(row["reachable"])
     return AttemptedTask(row["n"], row["successes"], solved, row["chance"])
@@ -219,3 +267,41 @@ WHERE c.{own} AND t.{own} AND {within} AND t.source = 'generated' AND NOT t.vali
     AND NOT c.passed
 GROUP BY c.flaw ORDER BY texts DESC, c.flaw
 """
+
+_SET = "SELECT * FROM tasks WHERE {own} AND source = {source} AND valid ORDER BY task_id"
+
+_BASE_SCORES = """
+SELECT x.task_id, x.epoch, x.reward, x.success, a.policy_version
+FROM scores AS x
+JOIN traces AS a ON a.run_id = x.run_id AND a.trace_id = x.trace_id
+JOIN tasks AS t ON t.run_id = x.run_id AND t.task_id = x.task_id
+WHERE x.{own} AND {within} AND t.source = {source}
+ORDER BY ALL
+"""
+
+_BASE_LOST = """
+SELECT count(*) AS lost
+FROM traces AS x JOIN tasks AS t ON t.run_id = x.run_id AND t.task_id = x.task_id
+WHERE x.{own} AND {within} AND t.source = {source} AND x.cause <> 'agent'
+"""
+
+_TEST_SCORES = """
+SELECT task_id, coalesce(measured_epoch, x.epoch) AS epoch, reward, success, policy_version
+FROM evaluations AS x
+WHERE {own} AND {within} AND split = {source} AND mode = 'sampled'
+QUALIFY row_number() OVER (
+    PARTITION BY task_id, sample_index, coalesce(measured_epoch, x.epoch) ORDER BY x.epoch
+) = 1
+ORDER BY ALL
+"""
+
+_TEST_LOST = """
+SELECT count(*) AS lost FROM evaluation_texts AS x
+WHERE {own} AND {within} AND split = {source} AND mode = 'sampled' AND cause <> 'agent'
+"""
+
+_OF_SET = {
+    TaskSource.BASE: (_BASE_SCORES, _BASE_LOST),
+    TaskSource.TEST: (_TEST_SCORES, _TEST_LOST),
+}
+"""Queries for attempts with a verdict, and for how many were lost, by set."""

@@ -6,6 +6,7 @@ A domain's own, those of a folder that somebody gave away, or those that pi_env 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,10 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.query import Format
-from flows.cli.options import Overrides, Root, config_of_domain
+from flows.cli.options import KeyEnv, ModelName, Overrides, Root, config_of_domain
 from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
 from genenv_core.errors import ConfigError
+from genenv_core.types import TaskSource
 
 BASE, HELDOUT = 200, 100
 """Tasks that a domain is asked for: with no flaw in 300, fewer than 1.3 % of more have one."""
@@ -38,17 +40,25 @@ def certify(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Instead of a domain: a run, for the tasks that pi_env wrote in it. Also says, "
-            "from its attempts, whether they are worth training on."
+            help="Instead of a domain: a run, for the tasks that pi_env wrote in it, or for others "
+            "of it (--tasks). Also says, from its attempts, whether they are worth training on."
         ),
     ] = None,
     epochs: Annotated[
-        str | None, typer.Option(help="With --run: epochs that wrote the tasks: 3:8, or 5.")
+        str | None,
+        typer.Option(
+            help="With --run: epochs that wrote the tasks: 3:8, or 5. Of base and test tasks: "
+            "epochs whose attempts count."
+        ),
     ] = None,
     set_: Overrides = None,
     tasks: Annotated[
-        int | None,
-        typer.Option(help=f"Base tasks to certify (default: {BASE}).", min=0, max=100_000),
+        str | None,
+        typer.Option(
+            metavar="N|base|test",
+            help=f"Base tasks to certify (default: {BASE}). With --run: base or test, for the base "
+            "tasks or the test tasks of the run.",
+        ),
     ] = None,
     heldout: Annotated[
         int | None,
@@ -87,13 +97,8 @@ def certify(
             "URL of an OpenAI-compatible endpoint."
         ),
     ] = None,
-    model_name: Annotated[
-        str | None, typer.Option(help="Name of the model at that URL.", metavar="NAME")
-    ] = None,
-    key_env: Annotated[
-        str | None,
-        typer.Option(help="Environment variable that holds the key of that URL.", metavar="VAR"),
-    ] = None,
+    model_name: ModelName = None,
+    key_env: KeyEnv = None,
     samples: Annotated[
         int | None,
         typer.Option(
@@ -112,7 +117,12 @@ def certify(
     also whether they are worth training on; its rows go to the root, for genenv sql.
     """
     folder = None if name is None else _folder_of(name)
-    idle = {"--set": bool(set_), "--tasks": tasks is not None, "--heldout": heldout is not None}
+    stored = _stored_set(run, tasks)
+    idle = {
+        "--set": bool(set_),
+        "--tasks": tasks is not None and stored is None,
+        "--heldout": heldout is not None,
+    }
     of_model = {
         "--model-name": model_name, "--key-env": key_env, "--samples": samples, "--limit": limit,
     }  # fmt: skip
@@ -133,9 +143,9 @@ def certify(
             f"--report {report} is of a package of OpenEnv: write one with "
             "genenv export RUN --format openenv, and certify its folder"
         )
-    tasks = BASE if tasks is None else tasks
+    base = BASE if tasks is None or stored is not None else _count_of(tasks)
     heldout = HELDOUT if heldout is None else heldout
-    if not tasks and not heldout:
+    if not base and not heldout:
         raise ConfigError("--tasks 0 --heldout 0: ask for at least one task")
     outputs = CertifyOutputs.checked(format_, output, page, report)
     if name is not None and model is not None:
@@ -145,7 +155,11 @@ def certify(
         asked = MeasuringOptions(
             model, model_name, key_env, samples=samples or SAMPLES, items=limit
         )
-        certify_with_model(name, folder, (tasks, heldout), asked, set_ or (), root, outputs)
+        certify_with_model(name, folder, (base, heldout), asked, set_ or (), root, outputs)
+    elif run is not None and stored is not None:
+        from flows.cli.data.certifying.certify_stored import certify_stored
+
+        certify_stored(run, stored, epochs, root, outputs)
     elif run is not None:
         from flows.cli.data.certifying.certify_run import certify_run
 
@@ -160,7 +174,29 @@ def certify(
         from flows.cli.data.certifying.certify_tasks import certify_domain
 
         command = command_of(name, *(word for one in set_ or () for word in ("--set", one)))
-        certify_domain(name, domain, (tasks, heldout), config.seed, command, outputs)
+        certify_domain(name, domain, (base, heldout), config.seed, command, outputs)
+
+
+def _stored_set(run: str | None, tasks: str | None) -> TaskSource | None:
+    """Return the set of a run that `--tasks` names; None for a number of tasks, or without it."""
+    if tasks is None or tasks not in (TaskSource.BASE.value, TaskSource.TEST.value):
+        return None
+    if run is None:
+        raise ConfigError(
+            f"--tasks {tasks} is of a run: name one with --run, or say how many base tasks a "
+            "domain draws, such as --tasks 200"
+        )
+    return TaskSource(tasks)
+
+
+def _count_of(tasks: str) -> int:
+    """Return how many base tasks `--tasks` asks for; raises ConfigError."""
+    count = int(tasks) if re.fullmatch(r"[0-9]{1,6}", tasks) else -1
+    if not 0 <= count <= 100_000:
+        raise ConfigError(
+            f"--tasks {tasks}: expected a number from 0 to 100000; with --run base or test"
+        )
+    return count
 
 
 def _folder_of(name: str) -> Path | None:
@@ -189,7 +225,8 @@ def _refuse_idle(
     for option in sorted(given):
         if run is not None:
             raise ConfigError(
-                f"{option} does nothing with --run, which reads the stored tasks: leave it out"
+                f"{option} does nothing with --run, which reads the stored tasks: leave it out; "
+                "--tasks base and --tasks test name other tasks of the run"
             )
         if folder:
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import ConfiguredRoot, Json, Overrides
+from flows.cli.options import ConfiguredRoot, Json, KeyEnv, ModelName, Overrides
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import BENCHMARKS, known_names
@@ -39,13 +39,8 @@ def evaluate(
             "models:/NAME/VERSION in MLflow, or the URL of an OpenAI-compatible endpoint.",
         ),
     ] = None,
-    model_name: Annotated[
-        str | None, typer.Option(help="Name of the model at that URL.", metavar="NAME")
-    ] = None,
-    key_env: Annotated[
-        str | None,
-        typer.Option(help="Environment variable that holds the key of that URL.", metavar="VAR"),
-    ] = None,
+    model_name: ModelName = None,
+    key_env: KeyEnv = None,
     predictions: Annotated[
         Path | None,
         typer.Option(

@@ -16,7 +16,8 @@ from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject
 
 ATTEMPTS: JsonObject = {"max_turns": 8, "max_tokens": 256, "max_length": 2048}
-"""Bounds of an attempt at a task of a certified set, whose domain has none of its own."""
+"""Bounds of an attempt at a task of a certified set. A benchmark says its own bounds and a domain
+says none, so a certificate takes these; `--set rollout.max_turns=...` replaces one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,11 @@ class BenchmarkConfig(Section):
         """Return whether there is a model to measure."""
         return self.model is not None or self.url is not None
 
+    @property
+    def model_in_words(self) -> str:
+        """Return what a person reads of the model that is measured: as named, or NAME at URL."""
+        return self.model or f"{self.model_name} at {self.url}"
+
     @model_validator(mode="after")
     def _one(self) -> Self:
         if self.model is not None and self.url is not None:

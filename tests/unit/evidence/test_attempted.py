@@ -17,6 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli.app import app
+from flows.cli.data.certifying.check_table import counted_checks
+from flows.cli.tables import certified_line
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
@@ -34,7 +36,7 @@ from genenv_core.evidence.attempted import (
     tasks_of_sets,
     worth_of_attempts,
 )
-from genenv_core.evidence.worth import GroupCounts, worth_of
+from genenv_core.evidence.worth import AttemptedTask, GroupCounts, worth_of
 from genenv_core.play.certificate import Check
 from genenv_core.play.checking.sets import CertifiedTask, SetTask, counted
 from genenv_core.types import Flaw, TaskDraft
@@ -140,7 +142,7 @@ def test_the_floor_counts_tasks_that_a_senseless_answer_solves_once() -> None:
 
 @mutation(
     "one verdict is a group without a signal", ATTEMPTED,
-    "for of in rows.values() if len(of) > 1]", "for of in rows.values()]",
+    "for of in of_group.values() if len(of) > 1]", "for of in of_group.values()]",
 )  # fmt: skip
 def test_attempts_without_a_verdict_count_nowhere() -> None:
     """The first task has one verdict, the second none, as their other attempts were lost."""
@@ -216,3 +218,26 @@ def test_what_does_nothing_or_is_not_there_is_refused(
     assert done.exit_code != 0
     text = done.output + str(done.exception)
     assert said in " ".join(text.split())
+
+
+@mutation(
+    "a model at a URL has no address", "genenv_core/config/sections/benchmark.py",
+    'self.model or f"{self.model_name} at {self.url}"', "self.model or str(self.model_name)",
+)  # fmt: skip
+def test_a_model_is_named_in_words() -> None:
+    assert configured().benchmark.model_in_words == "./m"
+    remote = configured(model="http://host/v1", model_name="big")
+    assert remote.benchmark.model_in_words == "big at http://host/v1"
+
+
+@mutation("checks that fail are not counted", "flows/cli/tables.py",
+          "for word in WORTH_STYLES if counts[word]", "for word in WORTH_STYLES if word != 'fail'"
+)  # fmt: skip
+def test_a_list_and_a_certificate_count_checks_alike() -> None:
+    checks = worth_of([AttemptedTask(4, 0, False, 0.0)] * 20, GroupCounts(20, 0, 0.0), (0, 99))
+    said = counted_checks(checks)
+    assert said == "of 7 checks of attempts: 2 pass, 3 fail, 2 cannot say"
+    facts = {"certified": "x", "flawed": 0, "tasks": 20, "verdicts": 80}
+    facts |= {"checks": {check.name: check.worth.value for check in checks}}
+    assert certified_line(facts).endswith(said.rpartition("attempts: ")[2])
+    assert counted_checks([]) == "no checks of attempts"

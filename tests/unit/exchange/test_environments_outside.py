@@ -102,13 +102,10 @@ def test_openenv_plays_them_as_the_run_did(tmp_path: Path, monkeypatch: pytest.M
     hidden = ["messages", "tools"]
     domain = openenv({"serve": "server.app:app", "hidden": hidden, "explain": False, "wait_s": 60})
     back: dict[int, TaskDraft] = {}
-    for draft in (*domain.base_tasks(0, 30), *domain.heldout_tasks(0, 5)):
+    for draft in (*domain.base_tasks(0, 44), *domain.heldout_tasks(0, 14)):
         back[json.loads(draft.program)["index"]] = draft
-    assert len(back) == 35
-    compared = 0
+    assert len(back) == len(drafts)
     for place, turns, reward in made:
-        if place not in back:
-            continue
         draft = back[place]
         assert ExportedAttempt(TRAILS, drafts[place], LIMITS, 0).opening() in draft.prompt
         episode = domain.episode(draft, 0)
@@ -118,8 +115,6 @@ def test_openenv_plays_them_as_the_run_did(tmp_path: Path, monkeypatch: pytest.M
             messages += [{"role": "assistant", "content": turn}, *answer.messages]
         assert answer.done
         assert domain.score(draft, messages).reward == reward
-        compared += 1
-    assert compared > 0.5 * ATTEMPTS
 
 
 OPENENV_CHECKS = """

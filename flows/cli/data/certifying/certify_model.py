@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
-from flows.cli.data.certifying.flaw_table import check_sound, tasks_of
+from flows.cli.data.certifying.flaw_table import tasks_of
 from genenv_core.benchmarks.measuring.request import ATTEMPTS, MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import SEVERAL, get_domain
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import GenenvError
 from genenv_core.types import JsonObject
 
 if TYPE_CHECKING:
@@ -91,18 +91,12 @@ def _measured(config: RunConfig, *, quiet: bool) -> tuple[RunConfig, Manifest]:
 
 def _of_folder(folder: Path) -> JsonObject:
     """Return the section `domain` of a folder that holds tasks; raises ConfigError."""
-    from genenv_core.play.checking.elsewhere.reading import is_exported
-    from genenv_core.play.checking.elsewhere.taskset import taskset_module
+    from genenv_core.play.checking.elsewhere.taskset import taskset_of
 
     place = {"folder": str(folder.resolve())}
-    if is_exported(folder):
-        return {"name": "exported_folder", "options": place}
-    if module := taskset_module(folder):
+    if module := taskset_of(folder):
         return {"name": "verifiers_taskset", "options": {**place, "module": module}}
-    raise ConfigError(
-        f"{folder} holds neither an exported task set nor a taskset of verifiers: name a folder "
-        "that genenv export wrote, or a domain"
-    )
+    return {"name": "exported_folder", "options": place}
 
 
 def _tasks(domain: Domain, counts: tuple[int, int], seed: int) -> list[SetTask]:
@@ -119,7 +113,7 @@ def _ahead(config: RunConfig, domain: Domain, tasks: Sequence[SetTask]) -> list[
     attempted = len(first_of_sets(tasks, config.benchmark.items))
     bounds, given = config.rollout, config.benchmark
     attempts = attempted * bounds.n
-    model = given.model or f"{given.model_name} at {given.url}"
+    model = given.model_in_words
     tokens = attempts * min(bounds.max_turns * bounds.max_tokens, bounds.max_length)
     return [
         f"certifies {tasks_of(len(tasks))} of domain {domain.name}, version {domain.version}",
@@ -145,9 +139,8 @@ def _finish(
     command: str,
 ) -> None:
     """Print and write what a certificate came to; raises GenenvError where tasks have flaws."""
-    from flows.cli.data.certifying.certify_run import check_table, counted_checks, said_of
-    from flows.cli.data.certifying.certify_tasks import GivenSet, page_of, show_flaws
-    from flows.cli.tables import console
+    from flows.cli.data.certifying.certify_tasks import GivenSet
+    from flows.cli.data.certifying.concluding import conclude, say_sound
     from genenv_core.evidence.attempted import (
         REMEDIES_OF_SET,
         check_rows,
@@ -155,23 +148,13 @@ def _finish(
         stored_flaws,
     )
     from genenv_core.play.checking.openenv_report import openenv_report
-    from genenv_core.play.checking.sets import counted, with_floor
+    from genenv_core.play.checking.sets import with_floor
 
     tasks = _frame(config, output, "tasks")
     found = stored_flaws(tasks, _frame(config, output, "set_flaws"))
     checks = stored_checks(_frame(config, output, "certified_sets"))
-    show_flaws(domain, found, len(found))
-    typer.echo("")
-    notes = _notes(config, output.facts)
-    for line in notes:
-        typer.echo(line)
-    console().print(check_table(checks))
-    typer.echo("")
-    for line in said_of(checks, REMEDIES_OF_SET):
-        typer.echo(line)
-    outputs.write_checks(counted(found), checks)
     bounds = ", ".join(f"{name} {getattr(config.rollout, name)}" for name in ("n", *ATTEMPTS))
-    model = config.benchmark.model or f"{config.benchmark.model_name} at {config.benchmark.url}"
+    model = config.benchmark.model_in_words
     facts = {
         "domain": f"{domain.name}, version {domain.version}",
         "tasks": str(len(found)),
@@ -181,26 +164,19 @@ def _finish(
         "command": command,
     }
     about = f"{tasks_of(len(found))} of {named}, played without a model, and attempted by one."
-    sentences = [f"{note[:1].upper()}{note[1:]}." for note in notes]
-    given = GivenSet(str(named), about, facts, sentences)
-    outputs.write_page(
-        lambda: page_of(
-            given, domain, [one.task for one in found], found,
-            plays=True, checks=checks, remedies=REMEDIES_OF_SET,
-        )
-    )  # fmt: skip
+    given = GivenSet(str(named), about, facts, _notes(config, output.facts))
+    conclude(given, domain, found, checks, REMEDIES_OF_SET, outputs)
     if isinstance(named, Path):
         played = [with_floor(domain, one) for one in found] if outputs.report else []
         outputs.write_report(lambda: openenv_report(named, played, 0.0, check_rows([], checks)))
     typer.echo(f"rows: genenv sql \"FROM certified_sets WHERE run_id = '{config.run_id}'\"")
-    check_sound(str(named), sum(not one.sound for one in found), len(found))
-    typer.echo(f"no flaw in {tasks_of(len(found))}; {counted_checks(checks)}")
+    say_sound(str(named), found, checks)
 
 
 def _notes(config: RunConfig, facts: JsonObject) -> list[str]:
     """Return who attempted what, and what counts nowhere."""
     given = config.benchmark
-    model = given.model or f"{given.model_name} at {given.url}"
+    model = given.model_in_words
     lines = [
         f"{facts['attempted']} of {tasks_of(facts['tasks'])} attempted by {model}: "
         f"{facts['verdicts']} attempts with a verdict"

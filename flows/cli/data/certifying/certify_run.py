@@ -6,28 +6,23 @@ agent that played as about the tasks.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.certifying.check_table import check_table, counted_checks, said_of
 from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
 from flows.cli.options import epochs_of, existing
 from genenv_core.errors import ConfigError
 from genenv_core.types import Flaw
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from genenv_core.evidence.certified import CertifiedPage
-    from genenv_core.evidence.worth import WorthCheck
     from genenv_core.evidence.written import WrittenTasks
     from genenv_core.play.checking.set_flaws import AnyFlaw
     from genenv_core.play.checking.showing import FlawExample
-
-STYLES = {"pass": "green", "fail": "bold red", "cannot say": "yellow"}
 
 
 def certify_run(run: str, epochs: str | None, root: str | None, outputs: CertifyOutputs) -> None:
@@ -56,13 +51,6 @@ def certify_run(run: str, epochs: str | None, root: str | None, outputs: Certify
 def _ended(found: WrittenTasks) -> str:
     flaws = f"no flaw in {tasks_of(found.written)}" if found.flaws else "no certificates"
     return f"{flaws}; {counted_checks(found.checks)}"
-
-
-def counted_checks(checks: Sequence[WorthCheck]) -> str:
-    """Return how many checks of attempts pass, fail, and cannot say."""
-    counts = Counter(check.worth.value for check in checks)
-    said = ", ".join(f"{counts[word]} {word}" for word in STYLES if counts[word])
-    return f"of {len(checks)} checks of attempts: {said}"
 
 
 def _epochs_in_words(epochs: tuple[int, int]) -> str:
@@ -136,55 +124,6 @@ def _say_unchecked(found: WrittenTasks) -> None:
 def _unchecked(found: WrittenTasks) -> list[str]:
     checked = {count.flaw for count in found.flaws}
     return [flaw.value for flaw in Flaw if flaw not in checked]
-
-
-def check_table(checks: Sequence[WorthCheck]) -> Table:
-    """Return a row for each check of attempts."""
-    from rich.text import Text
-
-    from flows.cli.tables import plain_table
-
-    table = plain_table()
-    table.add_column("check", no_wrap=True)
-    for title in ("estimate", "95 % interval", "of", "wanted"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("what it is", overflow="fold")
-    for check in checks:
-        rule = check.rule
-        known = check.low is not None and check.high is not None
-        table.add_row(
-            check.name,
-            "" if check.estimate is None else f"{check.estimate:.1%}",
-            f"\\[{check.low:.1%}, {check.high:.1%}]" if known else "",
-            f"{check.n} {rule.unit}",
-            f"{'at least' if rule.at_least else 'at most'} {rule.limit:.0%}",
-            Text(check.worth.value, STYLES[check.worth.value]),
-            Text("; ".join(filter(None, [rule.measures, check.fact]))),
-        )
-    return table
-
-
-def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = None) -> list[str]:
-    """Return what to do about the checks that fail, and why others say nothing.
-
-    `remedies` by name of a check stand for those of its rule.
-    """
-    from genenv_core.evidence.worth import Worth
-
-    given = remedies or {}
-    lines = [
-        f"{check.name}: {given.get(check.name, check.rule.remedy)}"
-        for check in checks
-        if check.worth is Worth.FAIL
-    ]
-    unsure = [check.name for check in checks if check.worth is Worth.UNSURE]
-    if unsure:
-        lines.append(
-            f"cannot say ({', '.join(unsure)}): too few tasks to be sure on which side of the "
-            "wanted value it is; more of them would tell"
-        )
-    return lines
 
 
 def _page(

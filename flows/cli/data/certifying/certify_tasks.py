@@ -77,18 +77,12 @@ def certify_domain(
 def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
     """Certify all tasks of an exported folder, played by its own code in another process."""
     from genenv_core.play.checking.elsewhere.folder import folder_domain
-    from genenv_core.play.checking.elsewhere.reading import STATEMENT, is_exported, read_folder
-    from genenv_core.play.checking.elsewhere.taskset import taskset_module
+    from genenv_core.play.checking.elsewhere.reading import STATEMENT, read_folder
+    from genenv_core.play.checking.elsewhere.taskset import taskset_of
     from genenv_core.play.checking.openenv_report import check_package, openenv_report
 
-    if not is_exported(folder):
-        if module := taskset_module(folder):
-            return _certify_taskset(folder, module, outputs)
-        raise ConfigError(
-            f"{folder}: there is no {STATEMENT} in it: name a folder that genenv export wrote for "
-            "others' programs, one with a taskset of verifiers, or a domain by its name or as "
-            "my_domain.py:Units"
-        )
+    if module := taskset_of(folder):
+        return _certify_taskset(folder, module, outputs)
     if outputs.report is not None:
         check_package(folder)
     given = read_folder(folder)

@@ -1,0 +1,72 @@
+"""What every kind of `genenv certify` prints of the checks of attempts: table, remedies, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flows.cli.tables import WORTH_STYLES, counted_worths, plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from genenv_core.evidence.worth import WorthCheck
+
+
+def counted_checks(checks: Sequence[WorthCheck]) -> str:
+    """Return how many checks of attempts pass, fail, and cannot say."""
+    if not checks:
+        return "no checks of attempts"
+    return f"of {len(checks)} checks of attempts: {counted_worths(check.worth for check in checks)}"
+
+
+def check_table(checks: Sequence[WorthCheck]) -> Table:
+    """Return a row for each check of attempts."""
+    from rich.text import Text
+
+    table = plain_table()
+    table.add_column("check", no_wrap=True)
+    for title in ("estimate", "95 % interval", "of", "wanted"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what it is", overflow="fold")
+    for check in checks:
+        rule = check.rule
+        known = check.low is not None and check.high is not None
+        table.add_row(
+            check.name,
+            "" if check.estimate is None else f"{check.estimate:.1%}",
+            f"\\[{check.low:.1%}, {check.high:.1%}]" if known else "",
+            f"{check.n} {rule.unit}",
+            f"{'at least' if rule.at_least else 'at most'} {rule.limit:.0%}",
+            Text(check.worth.value, WORTH_STYLES[check.worth.value]),
+            Text("; ".join(filter(None, [rule.measures, check.fact]))),
+        )
+    return table
+
+
+def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = None) -> list[str]:
+    """Return what to do about the checks that fail, and why others say nothing.
+
+    `remedies` by name of a check stand for those of its rule.
+    """
+    from genenv_core.evidence.worth import Worth
+
+    given = remedies or {}
+    lines = [
+        f"{check.name}: {given.get(check.name, check.rule.remedy)}"
+        for check in checks
+        if check.worth is Worth.FAIL
+    ]
+    unsure = [check.name for check in checks if check.worth is Worth.UNSURE and check.n]
+    if unsure:
+        lines.append(
+            f"cannot say ({', '.join(unsure)}): too few tasks to be sure on which side of the "
+            "wanted value it is; more of them would tell"
+        )
+    if nothing := [check.name for check in checks if not check.n]:
+        lines.append(
+            f"nothing to check for {', '.join(nothing)}: no task has two attempts (for signal "
+            "of one epoch), a known chance of a guess (chance) or a certificate (floor)"
+        )
+    return lines
