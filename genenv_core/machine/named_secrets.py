@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any, cast
 
 ADDRESS = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
 """What an address may be: without a user, a password or a query, where a key could stand."""
@@ -23,6 +24,19 @@ def checked_variable(name: str | None) -> str | None:
             "key: put the key into that variable"
         )
     return name
+
+
+def secrets_named(value: Any) -> dict[str, str]:
+    """Return the variables that options of a domain name for keys, with what they hold."""
+    if isinstance(value, list):
+        found = [secrets_named(one) for one in cast("list[Any]", value)]
+        return {name: held for one in found for name, held in one.items()}
+    if not isinstance(value, dict):
+        return {}
+    given = cast("dict[str, Any]", value)
+    named = given.get("key_env")
+    own = {named: secret_in(named)} if isinstance(named, str) else {}
+    return {**own, **secrets_named(list(given.values()))}
 
 
 def secret_in(variable: str) -> str:
