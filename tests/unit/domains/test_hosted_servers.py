@@ -81,7 +81,8 @@ def _hosted(name: str, folder: Path, stack: ExitStack) -> Hosted:
     elif name == "ors":
         server = stack.enter_context(ors_double.serving())
         says = [written({"name": "say", "arguments": {"sum": one}}) for one in ("8", "3")]
-        made = Hosted(name, ors, server, {}, index, *says, "/sums/call")
+        wrong, right = says
+        made = Hosted(name, ors, server, {}, index, wrong, right, "/sums/call")
     else:
         server = stack.enter_context(gym_double.serving())
         own = {"split_field": "split", "rows": gym_double.written_rows(folder)}
