@@ -37,7 +37,6 @@ from tests.pipeline.conftest import api
 from tests.unit.domains.nemo_gym import double as gym_double
 from tests.unit.domains.openenv import double as openenv_double
 from tests.unit.domains.ors import double as ors_double
-from tests.waiting import BOUND_S
 
 __all__ = ["api"]
 
@@ -133,7 +132,7 @@ def test_a_refused_key_is_said_before_anything(hosted: Hosted, status: int) -> N
     hosted.server.refuses = status
     hosted.server.asks = ("Authorization", "Bearer another one")
     with pytest.raises(ConfigError) as refused:
-        hosted.domain(wait_s=BOUND_S)
+        hosted.domain(wait_s=3)
     text = str(refused.value)
     assert f"answers {status}: it refuses the key in {VARIABLE}" in text
     assert hosted.server.url in text and "set that variable to a key" in text
@@ -158,7 +157,7 @@ def test_a_refused_key_is_said_before_anything(hosted: Hosted, status: int) -> N
     "if found[0] in KEPT_OUT:", "if False:",
 )  # fmt: skip
 def test_a_key_that_no_longer_holds_is_the_environments_failure(hosted: Hosted) -> None:
-    domain = hosted.domain(wait_s=BOUND_S)
+    domain = hosted.domain(wait_s=3)
     draft = hosted.draft(domain)
     episode = domain.episode(draft, 0)
     assert not episode.step(hosted.wrong).done
@@ -182,7 +181,7 @@ def test_a_key_that_no_longer_holds_is_the_environments_failure(hosted: Hosted) 
 def test_a_socket_that_is_closed_for_its_key_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
     with openenv_double.serving(closes_with=1008) as server:
-        domain = openenv({"url": server.url, "key_env": VARIABLE, "wait_s": BOUND_S})
+        domain = openenv({"url": server.url, "key_env": VARIABLE, "wait_s": 3})
         with pytest.raises(Exception, match=f"with code 1008: it refuses the key in {VARIABLE}"):
             domain.parse('{"seed":3}')
 
@@ -337,11 +336,21 @@ def test_no_key_depends_on_where_the_key_is(
     assert "key_header" in str(config_fields(mine, ["domain"]))
 
 
-@pytest.mark.slow
 @mutation(
     "a key that a server repeats is kept", KEYS,
     "return text.replace(key, HIDDEN) if key else text", "return text",
 )  # fmt: skip
+def test_a_key_that_a_server_repeats_is_hidden(hosted: Hosted) -> None:
+    domain = hosted.domain()
+    episode = domain.episode(hosted.draft(domain), 0)
+    words = {"openenv": '"try again"', "ors": '"try again"', "nemo_gym": '"hint"'}
+    word = words[hosted.name]
+    hosted.server.spoil = lambda _, text: text.replace(word, f'{word[:-1]}, {KEY}"')
+    heard = episode.step(hosted.wrong).messages[-1]["content"]
+    assert f"{word[1:-1]}, ***" in heard
+
+
+@pytest.mark.slow
 def test_nothing_that_a_run_writes_or_says_holds_the_key(
     api: None,
     hosted: Hosted,
