@@ -246,11 +246,11 @@ def test_a_busy_server_is_asked_again_when_it_says(
 def test_an_address_holds_no_key(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for make, more in ((openenv, {}), (ors, {}), (nemo_gym, {"rows": "rows.jsonl"})):
         with pytest.raises(ConfigError, match=r"domain\.options\.key_env names") as refused:
-            make({"url": url, **more})
+            make({"url": url, "wait_s": 0, **more})
         assert KEY not in "".join(traceback.format_exception(refused.value))
     monkeypatch.setenv("GENENV_OPENENV_URL", url)
     with pytest.raises(ConfigError, match="GENENV_OPENENV_URL: it is no address") as refused:
-        openenv({})
+        openenv({"wait_s": 0})
     assert KEY not in str(refused.value)
 
 
@@ -351,6 +351,10 @@ def test_a_key_that_a_server_repeats_is_hidden(hosted: Hosted) -> None:
 
 
 @pytest.mark.slow
+@mutation(
+    "the process of a warm start has no key", "genenv_core/training/processes/workers.py",
+    "keys=secrets_named(request.domain_options)", "keys={}",
+)  # fmt: skip
 def test_nothing_that_a_run_writes_or_says_holds_the_key(
     api: None,
     hosted: Hosted,
