@@ -351,10 +351,6 @@ def test_a_key_that_a_server_repeats_is_hidden(hosted: Hosted) -> None:
 
 
 @pytest.mark.slow
-@mutation(
-    "the process of a warm start has no key", "genenv_core/training/processes/workers.py",
-    "keys=secrets_named(request.domain_options)", "keys={}",
-)  # fmt: skip
 def test_nothing_that_a_run_writes_or_says_holds_the_key(
     api: None,
     hosted: Hosted,
