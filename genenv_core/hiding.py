@@ -28,6 +28,11 @@ _KEYS = re.compile(
 """Keys that are known by how they begin."""
 
 
+def names_secret(name: str) -> bool:
+    """Return whether a name is that of something secret."""
+    return _SECRET.search(name) is not None
+
+
 def without_secrets(value: Any) -> Any:
     """Return a configuration with passwords, keys and the user part of URLs hidden."""
     if isinstance(value, dict):

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from inspect import signature
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 from genenv_core.domains.protocol import Domain, JoinsDomains
 from genenv_core.errors import ConfigError
+from genenv_core.machine.named_secrets import REFERENCES
 from genenv_core.plugins import (
     DOMAINS,
     failures_named,
@@ -57,6 +58,28 @@ def is_built_in(name: str, options: Mapping[str, Any] | None = None) -> bool:
         except (KeyError, TypeError):
             return False
     return all(one in own_points(DOMAINS) and one not in OF_SERVERS for one in names)
+
+
+def options_in_keys(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a domain that decide something, as keys and versions have them.
+
+    Where the key of a server is decides nothing. Other domains may have options of these names.
+    """
+    if name == SEVERAL and isinstance(options.get("parts"), list):
+        return {**options, "parts": [_part_in_keys(one) for one in options["parts"]]}
+    if name not in OF_SERVERS:
+        return dict(options)
+    return {field: one for field, one in options.items() if field not in REFERENCES}
+
+
+def _part_in_keys(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    fields = cast("dict[str, Any]", part)
+    if not isinstance(fields.get("options"), dict):
+        return fields
+    given = cast("dict[str, Any]", fields["options"])
+    return {**fields, "options": options_in_keys(str(fields.get("name")), given)}
 
 
 def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:

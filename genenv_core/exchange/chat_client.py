@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from tenacity import (
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.errors import ConfigError, EngineError, one_line
 from genenv_core.exchange.chat_answers import EndpointFault, Reply, read_answer
+from genenv_core.machine.named_secrets import secret_in
 
 SEEDS = 2**31
 """Endpoints differ in the seeds that they take; all take those below this."""
@@ -88,7 +88,7 @@ def key_of(section: str, where: str, asking: EndpointAsking) -> str:
     """Return the endpoint's key, '' for none; raises ConfigError where its variable is not set."""
     if asking.key_env is None:
         return ""
-    key = os.environ.get(asking.key_env, "").strip()
+    key = secret_in(asking.key_env)
     if not key:
         raise ConfigError(
             f"execution.{section}.key_env names the variable {asking.key_env}, which is not set "

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.compute import EngineKind
 from genenv_core.domains.protocol import FILES_REMEDY, Domain, ReadsFiles
-from genenv_core.domains.registry import get_domain, modules_of
+from genenv_core.domains.registry import get_domain, modules_of, options_in_keys
 from genenv_core.engines.protocol import engine_module
 from genenv_core.errors import ConfigError, StageError
 from genenv_core.importing import load
@@ -34,6 +34,7 @@ GRAMMARS: dict[EngineKind, tuple[str, ...]] = {"transformers": ("llguidance",), 
 """Libraries by which an engine holds a text to a grammar; a server has its own, of its version."""
 version = cache(metadata.version)
 """Returns the version of an installed library, looked up once a process."""
+OPTIONS = "domain.options"
 AROUND = ("genenv_core.ids",)
 """What the machinery around every stage decides: seeds, and the scope of ids."""
 
@@ -131,6 +132,8 @@ def config_fields(config: RunConfig, reads: Sequence[str]) -> dict[str, Any]:
     leaves: dict[str, Any] = {}
     for path in reads:
         _flatten(path, attrgetter(path)(config), leaves)
+    if OPTIONS in leaves:
+        leaves[OPTIONS] = options_in_keys(config.domain.name, leaves[OPTIONS])
     return leaves
 
 

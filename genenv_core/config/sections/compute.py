@@ -7,8 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from genenv_core.config.sections.endpoint import ENDPOINT, EndpointAsking
+from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.section import Section
+from genenv_core.machine.named_secrets import ADDRESS
 
 Device = Literal["cpu", "cuda"]
 EngineKind = Literal["transformers", "vllm"]
@@ -96,7 +97,7 @@ class VllmServing(Section):
     @model_validator(mode="after")
     def _addresses(self) -> Self:
         for url in self.urls:
-            if not re.fullmatch(ENDPOINT, url):
+            if not re.fullmatch(ADDRESS, url):
                 raise ValueError(
                     f"execution.vllm.urls {url!r} is no address like http://host:8000 (a key goes "
                     "into GENENV_VLLM_API_KEY, never into the address)"

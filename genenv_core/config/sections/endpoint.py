@@ -9,12 +9,10 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from genenv_core.config.sections.section import Section
+from genenv_core.machine.named_secrets import ADDRESS, checked_variable
 
 OWN_FIELDS = frozenset({"messages", "model", "n", "stream", "stream_options", "tools"})
 """Fields of a chat request that genenv sets itself."""
-
-ENDPOINT = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
-"""What an address may be: without a user, a password or a query, where a key could stand."""
 
 
 def check_endpoint(
@@ -28,7 +26,7 @@ def check_endpoint(
             )
     if url is None:
         return
-    if not re.fullmatch(ENDPOINT, url):
+    if not re.fullmatch(ADDRESS, url):
         raise ValueError(
             f"{section}.url is no address like https://host/v1, without a user and a query; a key "
             f"goes into the environment variable that execution.{section}.key_env names"
@@ -68,9 +66,4 @@ class EndpointAsking(Section):
     @classmethod
     def _a_name(cls, name: str | None) -> str | None:
         """Refuse an invalid name, without repeating it: it may be the key itself."""
-        if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
-            raise ValueError(
-                "key_env is the name of an environment variable, such as OPENAI_API_KEY, never a "
-                "key: put the key into that variable"
-            )
-        return name
+        return checked_variable(name)

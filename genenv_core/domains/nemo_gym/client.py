@@ -17,10 +17,8 @@ from genenv_core.domains.kit.served.client import (
     RefusedByServer,
     RemoteServer,
     ServerAnswer,
-    answering,
     as_list,
     as_object,
-    http,
     loop,
     read_json,
     read_reward,
@@ -39,6 +37,9 @@ FAILED = "EXECUTION_ERROR"
 
 LOST = (404, 408, 410, 429, 502, 503, 504)
 """Statuses of a session that the server does not have, and of a server that has no time now."""
+
+OWN_ROUTES = ("/seed_session", "/verify")
+"""Routes whose refusal is the server's; that of a tool may be what the tool says to an agent."""
 
 PASSING = ("session_", "transport_", "provider_unavailable", "shutdown", "cancelled")
 """What kinds of failure begin with that a new session may not meet."""
@@ -161,20 +162,17 @@ class GymSession:
 
     async def _sent(self, where: str, body: JsonObject) -> GymReply:
         """Return what a route answers; raises EnvironmentLost where the session is gone."""
-        headers = _cookie(self._cookies)
-        async with (
-            answering(where, self._server.timeout_s),
-            http().post(where, json=body, headers=headers) as answer,
-        ):
-            data = await answer.read()
-            text = storable(data.decode(errors="replace"))
-            reply = GymReply(where, answer.status, text, answer.content_type == "application/json")
-            found = {name: one.coded_value for name, one in answer.cookies.items()}
+        own = where.removeprefix(self._url) in OWN_ROUTES
+        said = await self._server.sent(
+            "POST", where, body, _cookie(self._cookies), may_refuse=not own
+        )
+        text = storable(said.data.decode(errors="replace"))
+        reply = GymReply(where, said.status, text, said.content_type == "application/json")
         if self._line is None or self._line.ended:
             raise EnvironmentLost(f"{where}: the server has begun anew, and its sessions are gone")
         if reply.status in LOST:
             raise EnvironmentLost(f"{where} answers {reply.status}: {reply.shown}")
-        self._cookies.update(found)
+        self._cookies.update(said.cookies)
         return reply
 
 

@@ -157,8 +157,9 @@ def _tool(tool: JsonObject, where: str) -> JsonObject:
         raise ConfigError(f"{where}: only functions can be called, not {tool!r:.80}")
     if not _NAME.fullmatch(name) or name in ROUTES:
         raise ConfigError(
-            f"{where}: {name!r:.80} is no name of a tool: it has letters, digits, _ and -, and is "
-            f"none of {', '.join(ROUTES)}"
+            f"{where}: a tool is named {name!r:.80}: a tool's name has 1 to 64 characters, each "
+            "a letter a to z, a digit, _ or -, and the server keeps these names for routes of its "
+            f"own: {', '.join(ROUTES)}. Rename the tool in the row and in the server"
         )
     schema = tool.get("parameters")
     return {"name": name, "description": tool.get("description"), "input_schema": schema}

@@ -19,7 +19,6 @@ from genenv_core.domains.kit.served.client import (
     ServerAnswer,
     answering,
     as_object,
-    http,
     loop,
     read_json,
     read_reward,
@@ -32,6 +31,10 @@ from genenv_core.types import JsonObject
 LARGEST = 2**24
 """Bytes of one message at most."""
 
+KEPT_OUT_CODES = (1008, 3000, 3003)
+"""How a server closes a WebSocket that it does not let in: a rule is broken, unauthorized,
+forbidden (RFC 6455, section 7.4.1, and IANA's registry of close codes)."""
+
 
 class OpenEnvServer(RemoteServer):
     """A server of OpenEnv."""
@@ -42,20 +45,14 @@ class OpenEnvServer(RemoteServer):
         Raises EnvironmentLost where nobody answers. That the server is full is known only at the
         first question.
         """
-        return self.until(
-            lambda: SocketSession(wait(self._opened(f"{self.url}/ws")), self.timeout_s)
-        )
-
-    async def _opened(self, where: str) -> aiohttp.ClientWebSocketResponse:
-        async with answering(where, self.timeout_s):
-            return await http().ws_connect(where, max_msg_size=LARGEST)
+        return self.until(lambda: SocketSession(wait(self.opened(f"{self.url}/ws", LARGEST)), self))
 
 
 class SocketSession:
     """One session: an environment of its own on the server, reset and stepped in turn."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, timeout_s: float) -> None:
-        self._socket, self._timeout_s = socket, timeout_s
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, server: RemoteServer) -> None:
+        self._socket, self._server, self._heard = socket, server, False
         self._where = str(socket.get_extra_info("peername") or "the server")
 
     def reset(self, arguments: JsonObject) -> ServerAnswer:
@@ -86,12 +83,17 @@ class SocketSession:
         return _answer(said, self._where)
 
     async def _asked(self, message: JsonObject) -> JsonObject:
-        async with answering(self._where, self._timeout_s):
+        async with answering(self._where, self._server.timeout_s):
             await self._socket.send_str(json.dumps(message))
             received = await self._socket.receive()
+        if not self._heard and self._socket.close_code in KEPT_OUT_CODES:
+            raise self._server.key.refused(
+                self._where, f"closes the WebSocket with code {self._socket.close_code}"
+            )
         if received.type is not aiohttp.WSMsgType.TEXT:
             raise EnvironmentLost(f"{self._where} closed the connection ({received.type.name})")
-        found = read_json(cast(str, received.data), self._where)
+        self._heard = True
+        found = read_json(self._server.key.hide(cast(str, received.data)), self._where)
         if not isinstance(found, dict):
             raise EnvironmentLost(f"{self._where} answers no JSON object: {str(found)[:SHOWN]}")
         return cast(JsonObject, found)

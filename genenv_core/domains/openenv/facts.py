@@ -41,7 +41,10 @@ def facts_of(server: RemoteServer, *, tasks: bool) -> ServerFacts:
         named = environments_of(server) if tasks else []
         splits = splits_of(server, named[0]) if len(named) == 1 else {}
     if not as_object(schema.get("action")):
-        raise ConfigError(f"{place}: its /schema names no action, so it is no OpenEnv server")
+        raise ConfigError(
+            f"{place}: its /schema names no action, so it is no OpenEnv server, or a "
+            "private one that answers so to whom it does not know (domain.options.key_env)"
+        )
     if len(named) > 1:
         raise ConfigError(
             f"{place}: it lists {', '.join(named)}, and a session of OpenEnv cannot name one: "

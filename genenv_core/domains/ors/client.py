@@ -99,11 +99,11 @@ class OrsSession:
         """Return what a route answers, and where; raises as `step`."""
         where = f"{self._url}{path}"
         headers = {SESSION: self._id} if self._id else None
-        status, data = wait(self._server.sent(method, where, body, headers))
-        text = data.decode(errors="replace")
-        if status in LOST:
-            raise EnvironmentLost(f"{where} answers {status}: {_shown(text)}")
-        if status >= 400:
+        reply = wait(self._server.sent(method, where, body, headers))
+        text = reply.data.decode(errors="replace")
+        if reply.status in LOST:
+            raise EnvironmentLost(f"{where} answers {reply.status}: {_shown(text)}")
+        if reply.status >= 400:
             detail = text
             with suppress(EnvironmentLost):
                 detail = as_object(read_json(text, where)).get("detail", text)

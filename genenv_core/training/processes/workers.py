@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
@@ -29,6 +30,7 @@ from typing import Any, TypeVar
 from genenv_core.config.sections.compute import Device
 from genenv_core.errors import OutOfMemory, Stopped, TrainingError
 from genenv_core.importing import load
+from genenv_core.machine.named_secrets import secrets_named
 from genenv_core.machine.surroundings import environment
 from genenv_core.training.processes import lines
 from genenv_core.training.processes.attempts import attempted, visible_gpus
@@ -137,7 +139,9 @@ class WorkerTrainer:
 
     def warm_start(self, request: WarmStartRequest) -> WarmStartResult:
         """Return a newly warm-started tiny model."""
-        return self._call(_warm_start, request, "warm_start", "bootstrap.batch_rows")
+        # Its process has no variable of a person's own, and the domain may need a server's key.
+        started = partial(_warm_start, keys=secrets_named(request.domain_options))
+        return self._call(started, request, "warm_start", "bootstrap.batch_rows")
 
     def request_stop(self) -> None:
         """Let running updates save a checkpoint after their current step and raise `Stopped`.
@@ -261,11 +265,17 @@ def _compute(function: Callable[[Any], Result], request: object) -> Result:
     return function(request)
 
 
-def _warm_start(request: WarmStartRequest) -> WarmStartResult:
+def _warm_start(request: WarmStartRequest, keys: dict[str, str]) -> WarmStartResult:
     _ready()
     from genenv_core.training.warm_start.models import warm_start
 
-    return warm_start(request)
+    lent = {name: key for name, key in keys.items() if key and name not in os.environ}
+    os.environ.update(lent)
+    try:
+        return warm_start(request)
+    finally:  # the process lives on, for updates that need none
+        for name in lent:
+            del os.environ[name]
 
 
 def _update(request: UpdateRequest) -> UpdateResult:

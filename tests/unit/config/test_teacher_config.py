@@ -109,7 +109,7 @@ def test_null_takes_a_teacher_back_and_another_one_can_follow() -> None:
 
 
 @mutation(
-    "a pasted key is repeated in the refusal", "genenv_core/config/sections/endpoint.py",
+    "a pasted key is repeated in the refusal", "genenv_core/machine/named_secrets.py",
     '"key_env is the name of an', 'f"key_env {name} is the name of an',
 )  # fmt: skip
 @pytest.mark.parametrize(

@@ -12,14 +12,16 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol, TypeVar, cast
 
 import aiohttp
 
+from genenv_core.domains.kit.served.keys import AccessRefused, ServerKey
 from genenv_core.domains.rewards import REWARD
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, one_line
@@ -36,6 +38,12 @@ INVALID = "VALIDATION_ERROR"
 MISSING = (404, 405, 501)
 """Statuses of a route that a server does not have."""
 
+KEPT_OUT = (401, 403)
+"""Statuses of a server that does not take the key, or asks for one."""
+
+BUSY = 429
+"""The status of a server that takes no more questions now; `Retry-After` says for how long."""
+
 PAUSE_S = 0.2
 """Pause between two looks whether a server is there."""
 
@@ -46,6 +54,9 @@ MOST = sys.float_info.max
 
 SHOWN = 200
 """Letters of an answer that an error shows."""
+
+_KEY = ContextVar[ServerKey | None]("genenv_served_key", default=None)
+"""The key that the requests of a task send, which no other server may get."""
 
 
 class RefusedByServer(Exception):
@@ -82,6 +93,17 @@ def _number(value: object) -> float | None:
     if not isinstance(value, int | float) or not abs(value) <= MOST:
         return None
     return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """What a route answers; `after_s` is the wait that it asks for, 0 for none."""
+
+    status: int
+    data: bytes
+    content_type: str
+    cookies: Mapping[str, str]
+    after_s: float
 
 
 class Patience:
@@ -129,10 +151,14 @@ class RemoteServer(ABC):
         url: returns where it answers, such as `http://127.0.0.1:8000`; asked before each try.
         timeout_s: longest wait for one answer.
         wait_s: how long a server that gives no answer is waited for.
+        key: what it asks for, and nobody else gets.
     """
 
-    def __init__(self, url: Callable[[], str], *, timeout_s: float, wait_s: float) -> None:
-        self._url, self.timeout_s, self.patience = url, timeout_s, Patience(wait_s)
+    def __init__(
+        self, url: Callable[[], str], *, timeout_s: float, wait_s: float, key: ServerKey
+    ) -> None:
+        self._url, self.timeout_s, self.wait_s, self.key = url, timeout_s, wait_s, key
+        self.patience = Patience(wait_s)
 
     @property
     def url(self) -> str:
@@ -155,6 +181,8 @@ class RemoteServer(ABC):
         while True:
             try:
                 found = ask()
+            except AccessRefused:
+                raise
             except EnvironmentLost:
                 if self.patience.over():
                     raise
@@ -164,23 +192,115 @@ class RemoteServer(ABC):
             time.sleep(PAUSE_S)
 
     async def sent(
-        self, method: str, where: str, body: object, headers: Mapping[str, str] | None = None
-    ) -> tuple[int, bytes]:
-        """Return the status and the bytes of an answer; raises EnvironmentLost without one."""
-        async with (
-            answering(where, self.timeout_s),
-            http().request(method, where, json=body, headers=headers) as answer,
-        ):
-            return answer.status, await answer.read()
+        self,
+        method: str,
+        where: str,
+        body: object,
+        headers: Mapping[str, str] | None = None,
+        *,
+        may_refuse: bool = False,
+    ) -> HttpReply:
+        """Return an answer, without the key where it repeats it.
+
+        Raises EnvironmentLost without one, and AccessRefused for one that refuses the key; with
+        `may_refuse` such an answer is one like others.
+        """
+
+        async def ask() -> HttpReply:
+            keyed = {**(headers or {}), **self.key.headers()}
+            _KEY.set(self.key if self.key.variable else None)
+            async with (
+                answering(where, self.timeout_s),
+                http().request(method, where, json=body, headers=keyed) as answer,
+            ):
+                text = self.key.hide((await answer.read()).decode(errors="surrogateescape"))
+                cookies = {name: one.coded_value for name, one in answer.cookies.items()}
+                after_s = _seconds(answer.headers)
+                data = text.encode(errors="surrogateescape")
+                return HttpReply(answer.status, data, answer.content_type, cookies, after_s)
+
+        reply = await self.let_in(where, ask, lambda one: (one.status, one.after_s))
+        if reply.status in KEPT_OUT and not may_refuse:
+            raise self.key.refused(where, f"answers {reply.status}")
+        return reply
+
+    async def opened(self, where: str, largest: int) -> aiohttp.ClientWebSocketResponse:
+        """Return a WebSocket with messages of `largest` bytes at most; raises as `sent`."""
+
+        async def ask() -> aiohttp.ClientWebSocketResponse | tuple[int, float]:
+            keyed = self.key.headers()
+            _KEY.set(self.key if self.key.variable else None)
+            async with answering(where, self.timeout_s):
+                try:
+                    return await http().ws_connect(where, max_msg_size=largest, headers=keyed)
+                except aiohttp.WSServerHandshakeError as error:  # which holds what was sent
+                    return error.status, _seconds(error.headers or {})
+
+        found = await self.let_in(where, ask, lambda one: one if isinstance(one, tuple) else (0, 0))
+        if not isinstance(found, tuple):
+            return found
+        if found[0] in KEPT_OUT:
+            raise self.key.refused(where, f"answers {found[0]}")
+        raise EnvironmentLost(f"{where} opens no WebSocket: it answers {found[0]}")
+
+    async def let_in(
+        self,
+        where: str,
+        ask: Callable[[], Awaitable[Result]],
+        said: Callable[[Result], tuple[int, float]],
+    ) -> Result:
+        """Return what `ask` returns; a server that is busy is asked again when it says.
+
+        Args:
+            where: the address.
+            ask: asks once.
+            said: returns the status of an answer, and the wait that it asks for in seconds.
+
+        Raises AccessRefused where that takes longer than `wait_s`.
+        """
+        end = time.monotonic() + self.wait_s
+        while True:
+            found = await ask()
+            status, after_s = said(found)
+            if status != BUSY or not after_s:
+                return found
+            if time.monotonic() + after_s > end:
+                raise AccessRefused(
+                    f"{where} answers {status}, to be asked again in {after_s:g} s: wait so long, "
+                    "or raise domain.options.wait_s; fewer sessions ask less "
+                    "(domain.options.sessions)"
+                )
+            await asyncio.sleep(after_s)
 
     def _called(self, method: str, where: str, body: JsonObject | None) -> object:
-        status, data = wait(self.sent(method, where, body))
-        if status in MISSING:
+        reply = wait(self.sent(method, where, body))
+        if reply.status in MISSING:
             return None
-        if status >= 400:
-            said = one_line(data.decode(errors="replace"), SHOWN)
-            raise EnvironmentLost(f"{where} answers {status}: {said}")
-        return read_json(data, where)
+        if reply.status >= 400:
+            said = one_line(reply.data.decode(errors="replace"), SHOWN)
+            raise EnvironmentLost(f"{where} answers {reply.status}: {said}")
+        return read_json(reply.data, where)
+
+
+async def _at_home(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Follow no redirect with a key; raises AccessRefused for one."""
+    answer = await handler(request)
+    key = _KEY.get()
+    if key is not None and 300 <= answer.status < 400:
+        to = answer.headers.get("Location", "")
+        answer.close()
+        raise key.kept_back(str(request.url), to)
+    return answer
+
+
+def _seconds(headers: Mapping[str, str]) -> float:
+    """Return the seconds of a header Retry-After; 0 for none, or for a date."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return 0.0
 
 
 @asynccontextmanager
@@ -195,6 +315,8 @@ async def answering(where: str, timeout_s: float) -> AsyncGenerator[None]:
         raise ConfigError(
             f"domain.options.url: {where} is no address: give http://HOST:PORT"
         ) from error
+    except EnvironmentLost:  # which is an OSError too
+        raise
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         raise EnvironmentLost(f"{where}: {one_line(error, SHOWN)}") from error
 
@@ -247,6 +369,7 @@ def http() -> aiohttp.ClientSession:
         connector=aiohttp.TCPConnector(limit=0),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
+        middlewares=(_at_home,),
     )
     atexit.register(lambda: asyncio.run_coroutine_threadsafe(made.close(), loop()).result(END_S))
     return made

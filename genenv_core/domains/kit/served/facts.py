@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from genenv_core.domains.kit.served.client import RemoteServer, as_list, as_object
+from genenv_core.domains.kit.served.keys import AccessRefused
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError
 
@@ -16,6 +17,8 @@ def asked_of(server: RemoteServer) -> Generator[str]:
     place = f"domain.options.url {server.url!r}"
     try:
         yield place
+    except AccessRefused as error:
+        raise ConfigError(f"domain.options.url: {error}") from error
     except EnvironmentLost as error:
         raise ConfigError(
             f"{place}: no server answers there: {error}: start it, or correct the address"

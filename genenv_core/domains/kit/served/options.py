@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from genenv_core.domains.kit.domain import Options
+from genenv_core.domains.kit.served.keys import AUTHORIZATION, ServerKey, check_address
 from genenv_core.errors import ConfigError
+from genenv_core.hiding import names_secret
+from genenv_core.machine.named_secrets import REFERENCES, checked_variable
 from genenv_core.types import JsonObject
 
 
@@ -28,6 +32,12 @@ class ServedOptions(Options):
 
     url: str | None = Field(default=None, min_length=1)
     """Address of the server, such as `http://127.0.0.1:8000`; None: what `url_variable` names."""
+    key_env: str | None = None
+    """Name (in capitals) of the environment variable with the server's key, set wherever genenv and
+    its workers run. None: no key is sent. The key itself goes into no file of genenv."""
+    key_header: str = Field(default=AUTHORIZATION, pattern=r"^[A-Za-z][A-Za-z0-9-]*$")
+    """The header that the key is sent in: `Authorization: Bearer KEY`, or the key alone in another
+    one, such as OpenReward's X-API-Key."""
     serve: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     """An app to serve on 127.0.0.1 in the place of a server elsewhere, `package.server.app:app`;
     the interpreter that `python_variable` names imports it."""
@@ -65,8 +75,38 @@ class ServedOptions(Options):
     wait_s: float = Field(default=30.0, ge=0, le=3600)
     """How long a server that gives no answer is waited for, in seconds."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_keys(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse an option that looks like a key, before any error repeats its value."""
+        for name in given:
+            if name not in cls.model_fields and (name == "key" or names_secret(name)):
+                raise ConfigError(
+                    f"domain.options.{name} looks like a secret, and configurations are kept, "
+                    "shown and logged: name its variable in domain.options.key_env"
+                )
+        return given
+
+    # ConfigError and no ValueError: an error of pydantic repeats the value, which may be a key.
+    @field_validator("url")
+    @classmethod
+    def _an_address(cls, url: str | None) -> str | None:
+        return None if url is None else check_address(url, "domain.options.url")
+
+    @field_validator("key_env")
+    @classmethod
+    def _a_name(cls, name: str | None) -> str | None:
+        try:
+            return checked_variable(name)
+        except ValueError as error:
+            raise ConfigError(f"domain.options.key_env: {error}") from None
+
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if self.key_env and self.serve:
+            raise ValueError("key_env is for a server at a url, and serve names an app: remove one")
+        if self.key_env is None and self.key_header != AUTHORIZATION:
+            raise ValueError("key_header does nothing without key_env: set that or remove this")
         if self.url and self.serve:
             raise ValueError("url and serve both name a server: give one of them")
         low, high = self.reward_range
@@ -76,14 +116,25 @@ class ServedOptions(Options):
 
     @property
     def address(self) -> str:
-        """Return the address of the server; raises ConfigError where nobody says it."""
+        """Return the address of the server.
+
+        Raises ConfigError where nobody says it, or where its key is missing or would be seen.
+        """
         found = self.url or os.environ.get(self.url_variable)
         if not found:
             raise ConfigError(
                 f"domain.options.url: no server is named: give http://HOST:PORT, or set "
                 f"{self.url_variable}, or name an app in domain.options.serve"
             )
+        check_address(found, "domain.options.url" if self.url else self.url_variable)
+        self.key.check_place(found)
+        self.key.read()
         return found
+
+    @property
+    def key(self) -> ServerKey:
+        """Return where the server's key is."""
+        return ServerKey(self.key_env, self.key_header)
 
     @property
     def meaning(self) -> JsonObject:
@@ -91,4 +142,4 @@ class ServedOptions(Options):
         where = {"url", "serve", "variables", "sessions", "timeout_s", "wait_s"}
         # Without other rewards it is what it was before there were any: runs keep their keys.
         unused = set[str]() if self.other_rewards else {"other_rewards"}
-        return self.model_dump(mode="json", exclude=where | unused)
+        return self.model_dump(mode="json", exclude={*where, *unused, *REFERENCES})

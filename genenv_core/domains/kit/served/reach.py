@@ -7,6 +7,7 @@ from functools import cache
 from typing import Protocol, TypeVar, cast
 
 from genenv_core.domains.kit.served.client import RemoteServer
+from genenv_core.domains.kit.served.keys import ServerKey
 from genenv_core.domains.kit.served.options import ServedOptions
 from genenv_core.domains.kit.served.process import ServerProcess
 from genenv_core.domains.kit.served.sessions import Seats
@@ -17,7 +18,9 @@ Server = TypeVar("Server", bound=RemoteServer, covariant=True)
 class ServerKind(Protocol[Server]):
     """Makes a server, with the arguments of RemoteServer."""
 
-    def __call__(self, url: Callable[[], str], *, timeout_s: float, wait_s: float) -> Server:
+    def __call__(
+        self, url: Callable[[], str], *, timeout_s: float, wait_s: float, key: ServerKey
+    ) -> Server:
         """Return the server."""
         ...
 
@@ -27,7 +30,8 @@ def server_of(kind: ServerKind[Server], options: ServedOptions) -> Server:
     place = options.serve or options.address
     served = None if options.serve is None else options.variables
     python = (options.python_variable, options.package)
-    return cast(Server, _server(kind, place, served, python, options.timeout_s, options.wait_s))
+    waits = (options.timeout_s, options.wait_s)
+    return cast(Server, _server(kind, place, served, python, waits, options.key))
 
 
 @cache
@@ -42,11 +46,12 @@ def _server(
     place: str,
     served: tuple[str, ...] | None,
     python: tuple[str, str],
-    timeout_s: float,
-    wait_s: float,
+    waits: tuple[float, float],
+    key: ServerKey,
 ) -> RemoteServer:
     url = (lambda: place) if served is None else _process(place, served, *python).url
-    return kind(url, timeout_s=timeout_s, wait_s=wait_s)
+    timeout_s, wait_s = waits
+    return kind(url, timeout_s=timeout_s, wait_s=wait_s, key=key)
 
 
 @cache

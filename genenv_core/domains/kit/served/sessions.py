@@ -22,6 +22,7 @@ from genenv_core.domains.kit.served.client import (
     RefusedByServer,
     ServerSession,
 )
+from genenv_core.domains.kit.served.keys import AccessRefused
 from genenv_core.domains.steps import EnvironmentLost
 
 Result = TypeVar("Result")
@@ -91,6 +92,8 @@ class Seats:
                     found = ask(session, own)
                 self._patience.answered()
                 return found
+            except AccessRefused:
+                raise
             except EnvironmentLost:
                 if self._patience.over() or time.monotonic() > deadline or final():
                     raise

@@ -22,6 +22,7 @@ from genenv_core.domains.protocol import (
     judged_while_played,
     repeatable,
 )
+from genenv_core.domains.registry import options_in_keys
 from genenv_core.domains.shares import Shares
 from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
@@ -53,7 +54,7 @@ class SeveralDomains:
         self.parts, self.shares = tuple(parts), shares
         self._by_label = {part.label: part for part in parts}
         named = [[part.label, part.name, part.domain.version] for part in parts]
-        self.version = digest([named, dict(options)])[:12]
+        self.version = digest([named, options_in_keys(self.name, options)])[:12]
         self.files = [
             file
             for part in parts

@@ -86,8 +86,8 @@ def test_a_request_of_the_responses_api_becomes_chat_messages(tmp_path: Path) ->
             "the call of 'a' has arguments that are no JSON",
         ),
         (asked("?", tools=[{"type": "web_search"}]), "only functions can be called"),
-        (asked("?", tools=[{**HINT, "name": "../verify"}]), "is no name of a tool"),
-        *((asked("?", tools=[{**HINT, "name": one[1:]}]), "is no name") for one in NEEDED),
+        (asked("?", tools=[{**HINT, "name": "../verify"}]), "a tool is named '../verify'"),
+        *((asked("?", tools=[{**HINT, "name": one[1:]}]), "a tool is named") for one in NEEDED),
     ],
 )
 def test_a_row_that_cannot_be_played_is_refused(tmp_path: Path, line: Any, why: str) -> None:

@@ -70,6 +70,8 @@ class SumsServer(Double):
     action: dict[str, Any] = field(default_factory=lambda: ACTION)
     session: Callable[[], Any] = Sums
     spoil: Callable[[dict[str, Any], str], str | None] = lambda _, text: text
+    closes_with: int = 0
+    """The code that each connection is closed with at once; 0: none is."""
     open: int = 0
     most: int = 0
     """Sessions at once so far."""
@@ -114,6 +116,9 @@ class SumsServer(Double):
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
+        if self.closes_with:
+            await socket.close(code=self.closes_with)
+            return socket
         if self.open >= self.room:
             await socket.send_str(_error("CAPACITY_REACHED", "Server at capacity"))
             await socket.close()
