@@ -24,6 +24,7 @@ from genenv_core.storage.records.foreign import fetch, find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part, files_digest
 from genenv_core.storage.records.parquet import has_footer, read_parquet, to_parquet
 from genenv_core.storage.records.retention import find_retired
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES, empty
 from schemas.validate import validate
@@ -137,12 +138,9 @@ class Artifacts:
     def find(self, stage: str, key: str) -> Manifest | None:
         """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
         path = paths.manifest(stage, key)
-        try:
-            manifest = Manifest.from_bytes(self.store.read(path))
-        except NotFound:
-            return None
-        except IntegrityError as error:
-            log.warning("manifest=%s%s unreadable, taken as a miss: %s", path, self._place, error)
+        damaged = f"manifest={path}{self._place} unreadable, taken as a miss"
+        manifest = find_record(self.store, path, Manifest.from_bytes, damaged)
+        if manifest is None:
             return None
         retired = find_retired(self.store, manifest)
         damage = self.damage(p for p in manifest.parts if retired is None or p.table)

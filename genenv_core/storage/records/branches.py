@@ -24,6 +24,7 @@ from genenv_core.storage.records.draws import Draws, merge_draws, read_draws
 from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog, unknown_run
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
 from genenv_core.types import Policy
 
@@ -52,9 +53,7 @@ def read_branch(store: Store, run_id: str) -> Branch | None:
     """Return where a run branches off, None for one that does not; raises IntegrityError."""
     path = paths.run_branch(run_id)
     try:
-        return Branch.from_bytes(store.read(path))
-    except NotFound:
-        return None
+        return find_record(store, path, Branch.from_bytes)
     except IntegrityError as error:
         raise IntegrityError(
             f"{path}: {error}: what run {run_id} has taken over is unknown; delete the file, and "
