@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field
 
+from genenv_core.canonical import leaves
 from genenv_core.config.branching import BranchPoint, check_branch
 from genenv_core.config.load import as_recorded
 from genenv_core.config.schema import RunConfig
@@ -231,10 +232,4 @@ def _check_history(point: BranchPoint, epochs: list[dict[str, Manifest]]) -> Non
 
 def _texts(value: Any) -> set[str]:
     """Return every text in nested values, that of a checkpoint without its policy version."""
-    if isinstance(value, str):
-        return {value.partition("@")[0]}
-    if isinstance(value, Mapping):
-        value = list(cast("Mapping[str, Any]", value).values())
-    if isinstance(value, list | tuple):
-        return set[str]().union(*(_texts(item) for item in cast("Sequence[Any]", value)))
-    return set()
+    return {leaf.partition("@")[0] for _, leaf in leaves(value) if isinstance(leaf, str)}
