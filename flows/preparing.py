@@ -41,7 +41,6 @@ from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRe
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
 from genenv_core.training.updates.algorithm import check_passes, get_algorithm
-from genenv_core.training.updates.table import is_own
 from genenv_core.types import Policy
 from tasks.tracking.client import check_tracking
 
@@ -317,14 +316,14 @@ def _fixed(config: RunConfig, domain: Domain) -> dict[str, int]:
 
 def _check_algorithm(config: RunConfig) -> None:
     """Raise GenenvError where an algorithm of one's own has a fault that a few numbers show."""
-    own = config.agent_update
-    if not (is_own(own) and ARMS[config.arm].trains_agent):
+    update = config.agent_update
+    if not (update.own and ARMS[config.arm].trains_agent):
         return
-    algorithm = get_algorithm(own.algorithm, own.options)
-    check_passes(own.algorithm, algorithm, config.grpo.passes)
+    algorithm = get_algorithm(update.algorithm, update.options)
+    check_passes(update.algorithm, algorithm, config.grpo.passes)
     from genenv_core.training.own.checking import check_losses  # loads torch
 
-    check_losses(own.algorithm, algorithm)
+    check_losses(update.algorithm, algorithm)
 
 
 def _measured(config: RunConfig, domain: Domain) -> BenchmarkInputs:
