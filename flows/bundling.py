@@ -6,9 +6,9 @@ code, versions or data have changed since, and a bundle made now would name the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 from flows.planner import plan_run
 from flows.stages import TASKS
@@ -17,6 +17,7 @@ from genenv_core.bundle import sources
 from genenv_core.bundle.cards import card_files
 from genenv_core.bundle.contents import Contents
 from genenv_core.bundle.statement import Facts, given_to
+from genenv_core.canonical import leaves
 from genenv_core.config.load import FREE_SECTIONS, dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.tracking import user_of
@@ -88,8 +89,8 @@ def portable_config(config: RunConfig) -> dict[str, Any]:
     The sections that are in no key are left out, and the root; MLflow is off.
     """
     kept = portable(dump(config))
-    for name, text in _texts("", kept):
-        if "://" in text and user_of(text) is not None:
+    for name, text in leaves(kept):
+        if isinstance(text, str) and "://" in text and user_of(text) is not None:
             raise ConfigError(
                 f"{name} holds a user or a password in its address, and a bundle is for others: "
                 "take it out of the address, and run again"
@@ -174,15 +175,3 @@ def _utc(moment: datetime) -> str:
 def _place(name: str) -> Place:
     stage, _, epoch = name.partition("@")
     return int(epoch), stage
-
-
-def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield each text in nested values with its dotted name."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for name, item in cast("Mapping[str, Any]", value).items():
-            yield from _texts(f"{path}.{name}" if path else str(name), item)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(cast("list[Any]", value)):
-            yield from _texts(f"{path}.{index}", item)

@@ -24,7 +24,7 @@ from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
-from genenv_core.domains.protocol import SeedData
+from genenv_core.domains.protocol import Domain, SeedData, fixed_sets
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.examples.given import warm_start_input
@@ -41,7 +41,6 @@ from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRe
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
 from genenv_core.training.updates.algorithm import check_passes, get_algorithm
-from genenv_core.training.updates.table import is_own
 from genenv_core.types import Policy
 from tasks.tracking.client import check_tracking
 
@@ -92,6 +91,7 @@ class Prepared:
         branch: what it takes over from another run.
         draws: the draws of its stages with the one that is forced, None without a forced one.
         updates: what each update needs of a device; empty for a run that computes nothing here.
+        fixed: the sizes of its fixed sets by domain, as a run that computes is opened with.
     """
 
     config: RunConfig
@@ -101,6 +101,7 @@ class Prepared:
     branch: Branch | None
     draws: Draws | None
     updates: list[Need]
+    fixed: dict[str, int]
 
     @property
     def probes(self) -> dict[str, Probe]:
@@ -116,11 +117,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PreparedMeasurement:
-    """A measurement that may start: its configuration, with its name, and what is measured."""
+    """A measurement that may start: its configuration, with its name, and what is measured.
+
+    `fixed` is as in `Prepared`.
+    """
 
     config: RunConfig
     store: Store
     inputs: BenchmarkInputs
+    fixed: dict[str, int]
 
 
 def prepare(
@@ -154,9 +159,10 @@ def prepare(
     inputs = RunInputs.read(config)
     store, branch, draws = opened or _opened(config, options, asks=computes)
     updates: list[Need] = []
+    fixed: dict[str, int] = {}
     if computes:
         _check_measured(config)
-        _check_own_domain(config)
+        fixed = _checked_domain(config)
         _check_seed_data(config)
         _check_algorithm(config)
         if config.grpo.attribution:
@@ -166,7 +172,7 @@ def prepare(
         from genenv_core.training.memory.needs import needs
 
         updates = needs(config, inputs.given)
-    made = Prepared(config, options, store, inputs, branch, draws, updates)
+    made = Prepared(config, options, store, inputs, branch, draws, updates, fixed)
     if judges_memory:
         made.check_memory()
     if computes:
@@ -182,7 +188,8 @@ def prepare_measurement(config: RunConfig, *, computes: bool = True) -> Prepared
 
     store = _root(config, asks=computes)
     config = named(config)
-    made = PreparedMeasurement(config, store, _measured(config))
+    domain = get_domain(config.domain.name, config.domain.options)
+    made = PreparedMeasurement(config, store, _measured(config, domain), _fixed(config, domain))
     if computes:
         _check_work_pools(config)
     return made
@@ -285,17 +292,27 @@ def _check_measured(config: RunConfig) -> None:
         benchmark_of(get_domain(one.domain.name, one.domain.options))
 
 
-def _check_own_domain(config: RunConfig) -> None:
-    """Raise ConfigError where a domain that is not genenv's has a fault that shows in a moment."""
+def _checked_domain(config: RunConfig) -> dict[str, int]:
+    """Return the sizes of a run's fixed sets by domain; genenv's own domains have none.
+
+    Raises ConfigError where a domain of one's own has a fault that shows in a moment.
+    """
     if is_built_in(config.domain.name, config.domain.options):
-        return
+        return {}
     data = config.data
     with standstills_said(config):
+        domain = get_domain(config.domain.name, config.domain.options)
         check_shortly(
-            get_domain(config.domain.name, config.domain.options),
+            domain,
             base=0 if data.base_file else min(data.base_tasks, CHECKED),
             heldout=min(data.validation_tasks + data.test_tasks, CHECKED),
         )
+        return _fixed(config, domain)
+
+
+def _fixed(config: RunConfig, domain: Domain) -> dict[str, int]:
+    name, options = config.domain.name, config.domain.options
+    return {} if is_built_in(name, options) else fixed_sets(name, domain)
 
 
 def _check_seed_data(config: RunConfig) -> None:
@@ -311,23 +328,23 @@ def _check_seed_data(config: RunConfig) -> None:
 
 def _check_algorithm(config: RunConfig) -> None:
     """Raise GenenvError where an algorithm of one's own has a fault that a few numbers show."""
-    own = config.agent_update
-    if not (is_own(own) and ARMS[config.arm].trains_agent):
+    update = config.agent_update
+    if not (update.own and ARMS[config.arm].trains_agent):
         return
-    algorithm = get_algorithm(own.algorithm, own.options)
-    check_passes(own.algorithm, algorithm, config.grpo.passes)
+    algorithm = get_algorithm(update.algorithm, update.options)
+    check_passes(update.algorithm, algorithm, config.grpo.passes)
     from genenv_core.training.own.checking import check_losses  # loads torch
 
-    check_losses(own.algorithm, algorithm)
+    check_losses(update.algorithm, algorithm)
 
 
-def _measured(config: RunConfig) -> BenchmarkInputs:
+def _measured(config: RunConfig, domain: Domain) -> BenchmarkInputs:
     """Return what is measured; raises ConfigError and ModelError."""
     from genenv_core.benchmarks.measuring.items import benchmark_of, check_categories
     from tasks.benchmark import BenchmarkInputs  # loads Prefect
     from tasks.policies.measured import endpoint_of, model_of
 
-    given, domain = config.benchmark, get_domain(config.domain.name, config.domain.options)
+    given = config.benchmark
     if not given.certifies:
         check_categories(benchmark_of(domain), given.categories)
     model = partial(model_of, config)

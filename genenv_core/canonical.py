@@ -1,10 +1,11 @@
-"""Canonical JSON and digests: equal values give equal bytes in every process."""
+"""Canonical JSON and digests: equal values give equal bytes in every process; nested values."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,3 +108,34 @@ def file_sha256(path: Path) -> str:
 def digest(value: Any) -> str:
     """Return the hex sha256 of a value's canonical JSON."""
     return sha256(canonical_json(value))
+
+
+def leaves(value: Any, path: str = "", *, lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of each leaf of nested values.
+
+    An empty container is a leaf, and so is a list or a tuple unless `lists`.
+    """
+    items: list[tuple[Any, Any]] = []
+    if isinstance(value, Mapping):
+        items = list(cast("Mapping[Any, Any]", value).items())
+    elif lists and isinstance(value, list | tuple):
+        items = list(enumerate(cast("Iterable[Any]", value)))
+    if not items:
+        yield path, value
+    for name, item in items:
+        yield from leaves(item, f"{path}.{name}" if path else str(name), lists=lists)
+
+
+def value_at(values: Any, path: Iterable[str], default: Any = None) -> Any:
+    """Return what nested mappings hold below the names of a path, or the default."""
+    for name in path:
+        if not isinstance(values, Mapping) or name not in values:
+            return default
+        values = cast("Mapping[str, Any]", values)[name]
+    return values
+
+
+def section_of(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the mapping below a name, an empty one where something else or nothing is there."""
+    found = values.get(name)
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

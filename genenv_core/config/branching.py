@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from genenv_core.canonical import digest
+from genenv_core.canonical import digest, value_at
 from genenv_core.config.arms import ARMS
 from genenv_core.config.load import dump, identity
 from genenv_core.config.schema import RunConfig
@@ -132,9 +132,10 @@ def _same(
     remedy: str,
 ) -> None:
     """Raise ConfigError for the first field that differs."""
-    there, here = dump(before), dump(now)
+    both = dump(before), dump(now)
     for name in names:
-        for path, (old, new) in _different(name, _at(there, name), _at(here, name)):
+        there, here = (value_at(values, name.split(".")) for values in both)
+        for path, (old, new) in _different(name, there, here):
             raise ConfigError(
                 f"{given}: {path} is {_short(old)} there and {_short(new)} here, and {why}: "
                 f"{remedy}"
@@ -148,13 +149,6 @@ def _different(path: str, old: Any, new: Any) -> list[tuple[str, tuple[Any, Any]
     one, other = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
     names = list(dict.fromkeys((*one, *other)))
     return [found for n in names for found in _different(f"{path}.{n}", one.get(n), other.get(n))]
-
-
-def _at(values: Mapping[str, Any], path: str) -> Any:
-    found: Any = values
-    for name in path.split("."):
-        found = found[name]
-    return found
 
 
 def _short(value: Any) -> str:

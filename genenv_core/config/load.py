@@ -15,7 +15,7 @@ from typing import Any, cast
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from genenv_core.canonical import digest
+from genenv_core.canonical import digest, section_of
 from genenv_core.config.moved import as_named, check_moved
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
@@ -263,15 +263,11 @@ def _of_its_domain(
     """Return values with changes; those that name another domain begin without its options."""
     made = apply(values)
     usual = DomainConfig().name
-    if _domain(made).get("name", usual) != _domain(values).get("name", usual):
-        kept = {name: one for name, one in _domain(values).items() if name != "options"}
+    before = section_of(values, "domain")
+    if section_of(made, "domain").get("name", usual) != before.get("name", usual):
+        kept = {name: one for name, one in before.items() if name != "options"}
         made = apply({**values, "domain": kept})
     return dict(made)
-
-
-def _domain(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    section = values.get("domain")
-    return cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}
 
 
 def read_override(text: str, where: str) -> tuple[str, Any]:

@@ -7,10 +7,11 @@ file or after --set, with the new one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from genenv_core.canonical import section_of
 from genenv_core.config.sections.unions.teacher import TeacherConfig
 from genenv_core.errors import ConfigError
 
@@ -32,7 +33,7 @@ def check_moved(values: Mapping[str, Any]) -> None:
     """Raise ConfigError for an old field with a value, nested or dotted."""
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
-        value = values.get(old, _section(values, section).get(name))
+        value = values.get(old, section_of(values, section).get(name))
         if value is not None:
             raise ConfigError(f"{old} is now {new}: write {new}={value} in place of it")
 
@@ -55,14 +56,14 @@ def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(values)
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
-        if name not in _section(found, section):
+        if name not in section_of(found, section):
             continue
-        kept = dict(_section(found, section))
+        kept = dict(section_of(found, section))
         value = kept.pop(name)
         found[section] = kept
         if value is not None:
             section, _, name = new.partition(".")
-            own = _section(found, section)
+            own = section_of(found, section)
             if own.get(name) is None:  # a change on top of a record says the new name
                 found[section] = {**own, name: value}
     return found
@@ -76,8 +77,3 @@ def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TEACHER: TypeAdapter[Any] = TypeAdapter(TeacherConfig)
-
-
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = values.get(name)
-    return cast("Mapping[str, Any]", section) if isinstance(section, Mapping) else {}

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
+from genenv_core.canonical import value_at
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.moved import MOVED
 from genenv_core.config.schema import RunConfig
@@ -173,7 +174,7 @@ def _first_line(field: FieldInfo, classes: tuple[type[BaseModel], ...]) -> str:
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
     """Return what a field may be, and what it is when it is left out, where presets say it each."""
     default = _default(path)
-    values = {name: _at(own, path, default) for name, own in _presets().items()}
+    values = {name: value_at(own, path, default) for name, own in _presets().items()}
     other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
     return f"[{'; '.join([*_bounds(field), f'default {_word(default)}', *other])}]"
 
@@ -200,20 +201,12 @@ def _bounds(field: FieldInfo) -> list[str]:
 
 
 def _default(path: tuple[str, ...]) -> Any:
-    return _at(_defaults(), path, None)
+    return value_at(_defaults(), path)
 
 
 @cache
 def _defaults() -> dict[str, Any]:
     return dump(RunConfig())
-
-
-def _at(values: Any, path: tuple[str, ...], default: Any) -> Any:
-    for name in path:
-        if not isinstance(values, Mapping) or name not in values:
-            return default
-        values = cast(Mapping[str, Any], values)[name]
-    return values
 
 
 def _word(value: Any) -> str:

@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.errors import AlreadyExists
 from genenv_core.ids import group_id
 from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Part, Shard
 from genenv_core.storage.records.parquet import read_parquet
+from genenv_core.storage.store.finding import find_record
 from schemas.registry import empty
 from tasks.stage.context import StageContext, log
 from tasks.telemetry.attempts import tell_attempts
@@ -103,13 +104,11 @@ class Shards:
 
     def _finished(self, number: int) -> list[Part] | None:
         context, path = self._context, self._path(number)
-        try:
-            parts = Shard.from_bytes(context.store.read(path)).parts
-        except NotFound:
+        damaged = f"shard={path} unreadable, taken as a miss"
+        shard = find_record(context.store, path, Shard.from_bytes, damaged)
+        if shard is None:
             return None
-        except IntegrityError as error:
-            log.warning("shard=%s unreadable, taken as a miss: %s", path, error)
-            return None
+        parts = shard.parts
         damage = context.artifacts.damage(parts) or self._of_others(parts, self._all[number])
         if damage:
             log.warning("shard=%s taken as a miss: %s", path, damage)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from genenv_core.addresses import page_of
-from genenv_core.canonical import sha256
+from genenv_core.canonical import leaves, sha256
 from genenv_core.config.load import dump
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST, update_of
@@ -189,7 +189,7 @@ def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
     run_uuid = made.info.run_id
     if made.info.status != "RUNNING":
         client.update_run(run_uuid, status="RUNNING")
-    settings = _flat(dump(config))
+    settings = {name: str(value) for name, value in leaves(dump(config), lists=False)}
     for key, name in sorted(parameter_names(settings).items()):
         if name not in made.data.params:  # a kill may have come between two of them
             client.log_param(run_uuid, name, settings[key])
@@ -320,13 +320,3 @@ def _upload(client: MlflowClient, run_uuid: str, folder: Path, place: str) -> No
 def _agent_is_best(epoch: int, run: RunLog, artifacts: Artifacts) -> bool:
     manifest = artifacts.find(LAST, run.keys(epoch).get(LAST, ""))
     return bool(manifest and manifest.facts["is_best"])
-
-
-def _flat(value: Any, name: str = "") -> dict[str, str]:
-    """Return the leaves of nested mappings under dotted names, as texts."""
-    if not isinstance(value, dict) or not value:
-        return {name: str(cast(Any, value))}
-    leaves: dict[str, str] = {}
-    for inner, held in cast(dict[str, Any], value).items():
-        leaves |= _flat(held, f"{name}.{inner}" if name else inner)
-    return leaves

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
 from genenv_core.config.until import Until
-from genenv_core.domains.protocol import fixed_sets
-from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.report.fixed_sets import FIXED_SETS, FixedSet
 from genenv_core.storage.records.branches import Branch, note_branch
 from genenv_core.storage.records.draws import close_draws, force_draw
@@ -24,12 +23,17 @@ from tasks.stage.stores import artifacts_of
 from tasks.upkeep.started_in import relative_files
 
 
-def open_run(config: RunConfig, said: Change | None = None) -> None:
-    """Record the run's resolved configuration and what is said of it; one that exists continues."""
+def open_run(
+    config: RunConfig, said: Change | None = None, fixed: Mapping[str, int] | None = None
+) -> None:
+    """Record the run's resolved configuration and what is said of it; one that exists continues.
+
+    `fixed` has the sizes of its fixed sets by domain, as `Prepared` does.
+    """
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)
     store = artifacts_of(config.root).store
-    values, fixed = dump(config), fixed_sets_of(config)
+    values, fixed = dump(config), dict(fixed or {})
     folder = os.getcwd() if relative_files(values) else ""
     RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
     clear_ending(store, name)
@@ -39,15 +43,6 @@ def open_run(config: RunConfig, said: Change | None = None) -> None:
     for domain, count in fixed.items():
         log.info("run=%s %s", name, FixedSet(domain, count).line)
     emit(Event("run", facts={**said_of_run, FIXED_SETS: fixed}))
-
-
-def fixed_sets_of(config: RunConfig) -> dict[str, int]:
-    """Return the fixed sets that a run's tasks are of, by domain; genenv's own domains have none.
-
-    Raises ConfigError where a domain cannot be opened.
-    """
-    name, options = config.domain.name, config.domain.options
-    return {} if is_built_in(name, options) else fixed_sets(name, get_domain(name, options))
 
 
 def open_branch(config: RunConfig, branch: Branch | None) -> None:

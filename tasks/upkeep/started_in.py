@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.canonical import section_of
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.runs import RunInfo
 
@@ -43,14 +44,9 @@ def go_where_started(info: RunInfo) -> None:
 
 def _places(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield how the domains and the algorithm of a configuration are named."""
-    domain, update = _section(config, "domain"), _section(config, "agent_update")
-    parts = _section(domain, "options").get("parts")
+    domain, update = section_of(config, "domain"), section_of(config, "agent_update")
+    parts = section_of(domain, "options").get("parts")
     listed = cast("list[Any]", parts) if isinstance(parts, list) else []
     yield str(domain.get("name", ""))
-    yield from (str(_section({"part": part}, "part").get("name", "")) for part in listed)
+    yield from (str(section_of({"part": part}, "part").get("name", "")) for part in listed)
     yield str(update.get("algorithm", ""))
-
-
-def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

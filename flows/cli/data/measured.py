@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -233,16 +232,14 @@ def _show(config: RunConfig, output: Manifest) -> None:
 
 
 def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
+    from genenv_core.benchmarks.measuring.items import stored_lines
     from tasks.stage.stores import artifacts_of
 
     verdicts = artifacts_of(config.root).frame(output, "benchmark_items")
     with verdicts_file(items) as out:
         assert out is not None
-        for row in verdicts.iter_rows(named=True):
-            line: JsonObject = {"id": row["item"], "key": row["sample_index"]}
-            line |= {"valid": row["valid"], "score": row["score"]}
-            line |= {"reason": row["reason"]} if row["reason"] else {}
-            out.write(json.dumps(line | {"parts": json.loads(row["parts"])}) + "\n")
+        for line in stored_lines(verdicts, keyed=True):
+            out.write(f"{line.row()}\n")
 
 
 def _write_report(root: str, report: Path) -> None:

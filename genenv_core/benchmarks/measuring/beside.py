@@ -9,7 +9,6 @@ interval (Bonett and Price 2012): without them it would be a point where no item
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,7 @@ import polars as pl
 
 from genenv_core.algorithm.paired import interval
 from genenv_core.algorithm.stats import mean
-from genenv_core.benchmarks.measuring.items import result_of
-from genenv_core.benchmarks.protocol import ItemVerdict
+from genenv_core.benchmarks.measuring.items import result_of, stored_lines
 from genenv_core.benchmarks.summary import Metric
 from genenv_core.benchmarks.training.domain import BenchmarkDomain
 
@@ -87,11 +85,10 @@ def _by_metric(
 ) -> Mapping[str, dict[str, float]]:
     """Return the mean share of the points that an item got, by metric and item."""
     shares: dict[str, dict[str, list[float]]] = {}
-    for row in verdicts.iter_rows(named=True):
-        if row["valid"] is None:
+    for line in stored_lines(verdicts, keyed=False):
+        item, verdict = str(line.item), line.verdict
+        if verdict.valid is None:
             continue
-        item, parts = row["item"], json.loads(row["parts"])
-        verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
         for name, (got, possible) in domain.suite.measures(item, verdict).items():
             if possible:
                 shares.setdefault(name, {}).setdefault(item, []).append(got / possible)

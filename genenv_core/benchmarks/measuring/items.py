@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -108,13 +108,19 @@ def judged(
 def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
     """Return what rows of `benchmark_items` add up to; raises DataError without rows."""
     results = Results(domain.suite)
-    for row in verdicts.iter_rows(named=True):
-        item, parts = row["item"], json.loads(row["parts"])
-        verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
-        results.add(JudgedLine(0, item, None, verdict, item))
+    for line in stored_lines(verdicts, keyed=False):
+        results.add(line)
     if verdicts.is_empty():
         raise DataError(f"benchmark {domain.name}: the download has no item that can be attempted")
     return results.of_keys()[0]
+
+
+def stored_lines(verdicts: pl.DataFrame, *, keyed: bool) -> Iterator[JudgedLine]:
+    """Yield the verdicts in `benchmark_items`, each under its sample's number where `keyed`."""
+    for row in verdicts.iter_rows(named=True):
+        item, parts = row["item"], json.loads(row["parts"])
+        verdict = ItemVerdict(row["valid"], row["score"], row["reason"], parts)
+        yield JudgedLine(0, item, row["sample_index"] if keyed else None, verdict, item)
 
 
 def headline_of(domain: BenchmarkDomain[Any], result: Result) -> Metric:

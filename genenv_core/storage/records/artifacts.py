@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from genenv_core.canonical import file_sha256, sha256
+from genenv_core.canonical import file_sha256, leaves, sha256
 from genenv_core.checks import not_finite
 from genenv_core.errors import AlreadyExists, IntegrityError, NotFound, NumericalError, Retired
 from genenv_core.storage import paths
@@ -24,6 +24,7 @@ from genenv_core.storage.records.foreign import fetch, find_foreign
 from genenv_core.storage.records.manifest import ArtifactRef, Manifest, Part, files_digest
 from genenv_core.storage.records.parquet import has_footer, read_parquet, to_parquet
 from genenv_core.storage.records.retention import find_retired
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
 from schemas.registry import TABLES, empty
 from schemas.validate import validate
@@ -91,7 +92,8 @@ class ArtifactWriter:
 
         When another process committed the same key first, its manifest is returned: one winner.
         """
-        if bad := not_finite(_numbers(facts, f"facts of stage {self._stage}")):
+        found = leaves(facts, f"facts of stage {self._stage}")
+        if bad := not_finite((name, one) for name, one in found if isinstance(one, float)):
             raise NumericalError(f"{bad}, expected a finite number")
         manifest = Manifest(
             stage=self._stage,
@@ -137,12 +139,9 @@ class Artifacts:
     def find(self, stage: str, key: str) -> Manifest | None:
         """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
         path = paths.manifest(stage, key)
-        try:
-            manifest = Manifest.from_bytes(self.store.read(path))
-        except NotFound:
-            return None
-        except IntegrityError as error:
-            log.warning("manifest=%s%s unreadable, taken as a miss: %s", path, self._place, error)
+        damaged = f"manifest={path}{self._place} unreadable, taken as a miss"
+        manifest = find_record(self.store, path, Manifest.from_bytes, damaged)
+        if manifest is None:
             return None
         retired = find_retired(self.store, manifest)
         damage = self.damage(p for p in manifest.parts if retired is None or p.table)
@@ -285,15 +284,3 @@ def _is_whole(store: Store, path: str, sha: str, size: int) -> bool:
     if stat is None or stat.bytes != size:
         return False
     return (stat.sha256 or store.sha256(path)) == sha
-
-
-def _numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """Yield each float anywhere in `value`, with its place."""
-    if isinstance(value, float):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for name, item in cast(Mapping[str, Any], value).items():
-            yield from _numbers(item, f"{where}.{name}")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(cast(Sequence[Any], value)):
-            yield from _numbers(item, f"{where}[{index}]")

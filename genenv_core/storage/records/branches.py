@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from pydantic import Field
 
+from genenv_core.canonical import leaves
 from genenv_core.config.branching import BranchPoint, check_branch
 from genenv_core.config.load import as_recorded
 from genenv_core.config.schema import RunConfig
@@ -24,6 +25,7 @@ from genenv_core.storage.records.draws import Draws, merge_draws, read_draws
 from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.records.runs import TRACKED, RunLog, unknown_run
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
 from genenv_core.types import Policy
 
@@ -52,9 +54,7 @@ def read_branch(store: Store, run_id: str) -> Branch | None:
     """Return where a run branches off, None for one that does not; raises IntegrityError."""
     path = paths.run_branch(run_id)
     try:
-        return Branch.from_bytes(store.read(path))
-    except NotFound:
-        return None
+        return find_record(store, path, Branch.from_bytes)
     except IntegrityError as error:
         raise IntegrityError(
             f"{path}: {error}: what run {run_id} has taken over is unknown; delete the file, and "
@@ -232,10 +232,4 @@ def _check_history(point: BranchPoint, epochs: list[dict[str, Manifest]]) -> Non
 
 def _texts(value: Any) -> set[str]:
     """Return every text in nested values, that of a checkpoint without its policy version."""
-    if isinstance(value, str):
-        return {value.partition("@")[0]}
-    if isinstance(value, Mapping):
-        value = list(cast("Mapping[str, Any]", value).values())
-    if isinstance(value, list | tuple):
-        return set[str]().union(*(_texts(item) for item in cast("Sequence[Any]", value)))
-    return set()
+    return {leaf.partition("@")[0] for _, leaf in leaves(value) if isinstance(leaf, str)}

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from genenv_core.errors import ConfigError, IntegrityError, NotFound
+from genenv_core.errors import ConfigError, IntegrityError
 from genenv_core.storage import paths
 from genenv_core.storage.records.runs import TRACKED, RunLog, place_of
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import kept_record
 from genenv_core.storage.store.protocol import Store
 
 
@@ -106,11 +107,8 @@ def _earlier(store: Store, run_id: str, stage: str, epoch: int) -> tuple[tuple[s
 def _read(store: Store, run_id: str) -> tuple[bytes | None, Draws]:
     path = paths.run_draws(run_id)
     try:
-        data = store.read(path)
-    except NotFound:
-        return None, Draws()
-    try:
-        return data, Draws.from_bytes(data)
+        data, draws = kept_record(store, path, Draws.from_bytes)
+        return data, draws or Draws()
     except IntegrityError as error:
         raise IntegrityError(
             f"{path}: {error}: which draws of its stages run {run_id} uses is unknown; delete the "

@@ -7,14 +7,12 @@ watches the run from anywhere knows that nobody is at work on it.
 from __future__ import annotations
 
 import contextlib
-import logging
 
-from genenv_core.errors import IntegrityError, NotFound
+from genenv_core.errors import NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
-
-log = logging.getLogger("genenv.storage")
 
 
 class Ending(SealedRecord):
@@ -46,10 +44,5 @@ def read_ending(store: Store, run_id: str) -> Ending | None:
     Warns of a damaged record, and ignores it.
     """
     path = paths.run_ending(run_id)
-    try:
-        return Ending.from_bytes(store.read(path))
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("run=%s where it ended is unreadable: %s: %s", run_id, path, error)
-        return None
+    damaged = f"run={run_id} where it ended is unreadable: {path}"
+    return find_record(store, path, Ending.from_bytes, damaged)

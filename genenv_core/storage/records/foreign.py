@@ -16,6 +16,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.parts import copy_parts
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 
@@ -53,13 +54,8 @@ def note_foreign(store: Store, note: ForeignWeights) -> None:
 def read_foreign(store: Store, stage: str, key: str) -> ForeignWeights | None:
     """Return the note of a stage, also one with a fault; damage is warned about."""
     path = paths.foreign(stage, key)
-    try:
-        return ForeignWeights.from_bytes(store.read(path))
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("foreign=%s unreadable, taken as not there: %s", path, error)
-        return None
+    damaged = f"foreign={path} unreadable, taken as not there"
+    return find_record(store, path, ForeignWeights.from_bytes, damaged)
 
 
 def find_foreign(store: Store, manifest: Manifest) -> ForeignWeights | None:

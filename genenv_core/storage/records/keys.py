@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
-from genenv_core.canonical import canonical_json, digest
+from genenv_core.canonical import canonical_json, digest, leaves
 from genenv_core.storage.records.manifest import FORMAT
 
 
@@ -66,7 +66,7 @@ def changed(
     Values are compared as the digest sees them, and mappings and sequences are taken apart down to
     their leaves. A key without a draw is one of the first draw, 0.
     """
-    before, after = _flat("", {"draw": 0, **old}), _flat("", {"draw": 0, **new})
+    before, after = _flat(old), _flat(new)
     return {
         name: (before.get(name), after.get(name))
         for name in sorted(before.keys() | after.keys())
@@ -74,19 +74,8 @@ def changed(
     }
 
 
-def _flat(path: str, value: Any) -> dict[str, bytes]:
-    """Return dotted path -> canonical JSON of each leaf; an empty container is a leaf."""
-    items: dict[str, Any] = {}
-    if isinstance(value, Mapping):
-        items = {str(name): item for name, item in cast(Mapping[Any, Any], value).items()}
-    elif isinstance(value, list | tuple):
-        items = {str(index): item for index, item in enumerate(cast(Sequence[Any], value))}
-    if not items:
-        return {path: canonical_json(value)}
-    flat: dict[str, bytes] = {}
-    for name, item in items.items():
-        flat.update(_flat(f"{path}.{name}" if path else name, item))
-    return flat
+def _flat(parts: Mapping[str, Any]) -> dict[str, bytes]:
+    return {path: canonical_json(leaf) for path, leaf in leaves({"draw": 0, **parts})}
 
 
 def _short(leaf: bytes | None) -> str:

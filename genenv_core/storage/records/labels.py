@@ -6,17 +6,15 @@ only if nobody wrote it meanwhile, so two people who tag one run at once both se
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable
 
-from genenv_core.errors import ConfigError, IntegrityError, NotFound, one_line
+from genenv_core.errors import ConfigError, one_line
 from genenv_core.record import Record
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import kept_record
 from genenv_core.storage.store.protocol import Store
-
-log = logging.getLogger("genenv.storage")
 
 TAG = r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,62}"
 """What a tag may be: it goes into commands and SQL without quotes."""
@@ -118,12 +116,6 @@ def merged(there: Labels, coming: Labels) -> Labels:
 
 def _read(store: Store, run_id: str) -> tuple[bytes | None, Labels]:
     path = paths.run_labels(run_id)
-    try:
-        data = store.read(path)
-    except NotFound:
-        return None, NONE
-    try:
-        return data, Labels.from_bytes(data)
-    except IntegrityError as error:
-        log.warning("run=%s its tags, note and pin are unreadable: %s: %s", run_id, path, error)
-        return data, NONE
+    damaged = f"run={run_id} its tags, note and pin are unreadable: {path}"
+    data, labels = kept_record(store, path, Labels.from_bytes, damaged)
+    return data, labels or NONE

@@ -8,15 +8,13 @@ it, or with a damaged one, the stage is reused all the same.
 from __future__ import annotations
 
 import contextlib
-import logging
 from datetime import datetime
 
-from genenv_core.errors import AlreadyExists, IntegrityError, NotFound
+from genenv_core.errors import AlreadyExists
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
-
-log = logging.getLogger("genenv.storage")
 
 
 class Origin(SealedRecord):
@@ -54,10 +52,5 @@ def note_origin(store: Store, origin: Origin, *, replace: bool = True) -> None:
 def find_origin(store: Store, stage: str, key: str) -> Origin | None:
     """Return who computed a stage, None where nobody noted it; damage is warned about."""
     path = paths.origin(stage, key)
-    try:
-        return Origin.from_bytes(store.read(path))
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("origin=%s unreadable, taken as not there: %s", path, error)
-        return None
+    damaged = f"origin={path} unreadable, taken as not there"
+    return find_record(store, path, Origin.from_bytes, damaged)

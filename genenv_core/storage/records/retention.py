@@ -7,21 +7,18 @@ run back, so that its stages are misses and the same command computes them again
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from datetime import datetime
 
 from genenv_core.config.stages import LAST
-from genenv_core.errors import IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.records.foreign import give_up
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.protocol import Store
 from genenv_core.types import Policy
-
-log = logging.getLogger("genenv.storage")
 
 Keyed = tuple[str, str]
 """A stage and a key: one output."""
@@ -60,15 +57,10 @@ def find_retired(store: Store, manifest: Manifest) -> RetiredWeights | None:
     if not weights_of(manifest):
         return None
     path = paths.retired(manifest.stage, manifest.key)
-    try:
-        found = RetiredWeights.from_bytes(store.read(path))
-    except NotFound:
-        return None
-    except IntegrityError as error:
-        log.warning("retired=%s unreadable, taken as not there: %s", path, error)
-        return None
+    damaged = f"retired={path} unreadable, taken as not there"
+    found = find_record(store, path, RetiredWeights.from_bytes, damaged)
     # The stage may have been computed again since, with other bytes.
-    return found if found.parts == weights_of(manifest) else None
+    return found if found and found.parts == weights_of(manifest) else None
 
 
 def restore(store: Store, run: RunLog, epochs: int) -> int:

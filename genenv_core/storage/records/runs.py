@@ -21,6 +21,7 @@ from genenv_core.config.stages import LAST, STAGES
 from genenv_core.errors import AlreadyExists, ConfigError, IntegrityError, NotFound
 from genenv_core.storage import paths
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import kept_record
 from genenv_core.storage.store.process import has_ended
 from genenv_core.storage.store.protocol import Store
 from schemas.enums import StageState
@@ -160,18 +161,9 @@ class RunLog:
     def _keys(self, epoch: int) -> tuple[bytes | None, dict[str, str]]:
         """Return the bytes of an epoch's record and the keys in it."""
         path = paths.run_epoch(self.run_id, epoch)
-        try:
-            data = self._store.read(path)
-        except NotFound:
-            return None, {}
-        try:
-            return data, dict(EpochKeys.remembered(data).keys)
-        except IntegrityError as error:
-            log.warning(
-                "run=%s epoch=%d is unknown until it runs again: %s: %s",
-                self.run_id, epoch, path, error,
-            )  # fmt: skip
-            return data, {}
+        damaged = f"run={self.run_id} epoch={epoch} is unknown until it runs again: {path}"
+        data, known = kept_record(self._store, path, EpochKeys.remembered, damaged)
+        return data, dict(known.keys) if known else {}
 
     def begin(self, attempt: StageAttempt) -> StageAttempt:
         """Write the first event of an attempt, which may be its last; returns it numbered.

@@ -23,6 +23,7 @@ from genenv_core.storage import paths
 from genenv_core.storage.records.manifest import Manifest, Part
 from genenv_core.storage.records.runs import TRACKED, RunLog
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import kept_record
 from genenv_core.storage.store.protocol import Store
 
 log = logging.getLogger("genenv.storage")
@@ -130,12 +131,11 @@ def _segments(store: Store, run: RunLog) -> tuple[list[Segment], list[str]]:
     damaged: list[str] = []
     for name in store.names(paths.segments(run.run_id)):
         path = f"{paths.segments(run.run_id)}/{name}"
-        try:
-            found.append(Segment.remembered(store.read(path)))
-        except NotFound:  # merged into a larger one meanwhile
-            continue
-        except IntegrityError as error:
-            log.warning("segment=%s unreadable, its epochs are read one by one: %s", path, error)
+        warning = f"segment={path} unreadable, its epochs are read one by one"
+        data, segment = kept_record(store, path, Segment.remembered, warning)
+        if segment:
+            found.append(segment)
+        elif data is not None:  # else it was merged into a larger one meanwhile
             damaged.append(path)
     return sorted(found, key=lambda segment: -segment.last), damaged
 

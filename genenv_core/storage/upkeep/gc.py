@@ -38,6 +38,7 @@ from genenv_core.storage.records.retention import (
 from genenv_core.storage.records.runs import TRACKED, EpochKeys, StageAttempt, no_such_run
 from genenv_core.storage.records.segments import Segment
 from genenv_core.storage.seal import SealedRecord
+from genenv_core.storage.store.finding import find_record
 from genenv_core.storage.store.leases import TTL_S, Lease
 from genenv_core.storage.store.process import has_ended, identity
 from genenv_core.storage.store.protocol import Store, each
@@ -359,9 +360,7 @@ class _Collection:
     def _read(self, path: str, kind: type[D]) -> D | None:
         """Return a record, None when it is gone meanwhile."""
         try:
-            return kind.from_bytes(self._store.read(path))
-        except NotFound:
-            return None
+            return find_record(self._store, path, kind.from_bytes)
         except IntegrityError as error:
             raise IntegrityError(
                 f"nothing is collected while {path} is damaged, since it may name anything: "

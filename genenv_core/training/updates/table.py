@@ -29,11 +29,6 @@ def agent_kind(chosen: AgentUpdateConfig) -> AgentUpdateKind:
     return next(named, own.UPDATE)
 
 
-def is_own(chosen: AgentUpdateConfig) -> bool:
-    """Return whether an algorithm is code of one's own."""
-    return agent_kind(chosen) is own.UPDATE
-
-
 def run_update(request: UpdateRequest, stop: Callable[[], bool] = lambda: False) -> UpdateResult:
     """Return what an update did, computed in this process; the policy is in `request.output`.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flows.cli.runs.live import RunView
+from flows.preparing import _checked_domain
 from genenv_core.config.load import resolve
 from genenv_core.errors import QueryError
 from genenv_core.report import outcome
@@ -130,6 +131,10 @@ class Fixed(Arithmetic):
     "in event.facts.get(FIXED_SETS, {}).items():", "in ():",
 )  # fmt: skip
 @mutation(
+    "nobody counts the fixed sets before a run", "flows/preparing.py",
+    "        return _fixed(config, domain)\n", "        return {}\n",
+)  # fmt: skip
+@mutation(
     "a run does not note its fixed set", "tasks/upkeep/opening.py",
     "open(values, datetime.now(UTC), fixed, folder)",
     "open(values, datetime.now(UTC), folder=folder)",
@@ -142,7 +147,7 @@ def test_a_run_over_a_fixed_set_says_so_first_and_last(
     own = [f"root={root}", "tracking.enabled=false", f"domain.name={name}"]
     config = resolve("tiny", overrides=own).model_copy(update={"run_id": "run-a"})
     with RunView(config, quiet=False):
-        open_run(config)
+        open_run(config, fixed=_checked_domain(config))
     first = f"{name}: pi_env writes no tasks and chooses among 40 that are there"
     assert capsys.readouterr().out.splitlines()[1].startswith(first)
     (last,) = outcome_of_run(LocalStore(root), "run-a").fixed_sets

@@ -122,7 +122,7 @@ def test_a_bundle_has_no_say_in_secrets_and_places(held: Contents, tmp_path: Pat
 
 @mutation(
     "a first draw is absent from what changed", "genenv_core/storage/records/keys.py",
-    '_flat("", {"draw": 0, **old})', '_flat("", old)',
+    'leaves({"draw": 0, **parts})', "leaves(parts)",
 )  # fmt: skip
 @mutation(
     "a replay begins with keys that are not the bundle's", REPLAYING,

@@ -490,13 +490,13 @@ def test_a_context_has_the_base_task(begun: Path) -> None:
 def test_a_run_does_not_start_with_a_broken_domain_of_ones_own(
     begun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from flows.preparing import _check_own_domain
+    from flows.preparing import _checked_domain
 
     config = resolve("tiny", overrides=[f"domain.name={PLACE}"])
-    _check_own_domain(config)
+    _checked_domain(config)
     monkeypatch.setattr(type(get_domain(PLACE)), "score", lambda *arguments: None)
     with pytest.raises(ConfigError, match="score: returned None"):
-        _check_own_domain(config)
+        _checked_domain(config)
     with pytest.raises(ConfigError, match="score: returned None"):
-        _check_own_domain(resolve("tiny", overrides=[f"domain.name={PLACE}", "data.base_file=x"]))
-    _check_own_domain(resolve("tiny"))
+        _checked_domain(resolve("tiny", overrides=[f"domain.name={PLACE}", "data.base_file=x"]))
+    _checked_domain(resolve("tiny"))

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from genenv_core import canonical
 from genenv_core.canonical import canonical_json, digest, readable_json, sha256
 from genenv_core.storage.records.keys import difference, key_parts, stage_key
 from tests.mutations import mutation
@@ -173,3 +174,22 @@ def test_keys_are_equal_in_another_process() -> None:
         timeout=BOUND_S,
     ).stdout
     assert output.strip() == stage_key(parts())
+
+
+@mutation(
+    "an empty container has no name", "genenv_core/canonical.py",
+    "    if not items:\n        yield path, value\n",
+    "    if not isinstance(value, Mapping | list | tuple):\n        yield path, value\n",
+)  # fmt: skip
+@mutation(
+    "lists are always taken apart", "genenv_core/canonical.py",
+    "elif lists and isinstance", "elif isinstance",
+)  # fmt: skip
+def test_nested_values_have_dotted_names() -> None:
+    nested: dict[str, Any] = {"a": {"b": [1, {}], "c": ()}, "d": None}
+    split: list[tuple[str, Any]] = [("a.b.0", 1), ("a.b.1", {}), ("a.c", ()), ("d", None)]
+    assert list(canonical.leaves(nested)) == split
+    whole: list[tuple[str, Any]] = [("a.b", [1, {}]), ("a.c", ()), ("d", None)]
+    assert list(canonical.leaves(nested, lists=False)) == whole
+    assert canonical.value_at(nested, ("a", "c")) == () and canonical.section_of(nested, "d") == {}
+    assert canonical.value_at(nested, ("d", "e"), 3) == canonical.value_at({}, "x", 3) == 3

@@ -1,12 +1,14 @@
 """Sealed records.
 
 Invariants: a record comes back unchanged; every single flipped bit, a cut, an added byte and
-another order of names raise IntegrityError and nothing else; so do records of another kind.
+another order of names raise IntegrityError and nothing else; so do records of another kind. Whoever
+looks for a record gets None where it is not there, and says whether damage is an error.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from genenv_core.storage import seal as of_seal
 from genenv_core.storage.records.manifest import Manifest, Part, Shard
 from genenv_core.storage.records.runs import EpochKeys
 from genenv_core.storage.seal import SEAL, seal, unseal
+from genenv_core.storage.store.finding import find_record, kept_record
+from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
 
 RECORD: dict[str, Any] = {"name": "größe", "facts": {"p": 0.1, "n": 3, "none": None}, "parts": []}
@@ -97,3 +101,25 @@ def test_a_record_is_checked_once_and_an_altered_one_again(
         Manifest.remembered(data[0])  # another kind of record
     assert [EpochKeys.remembered(one) for one in data] == keys
     assert len(of_seal._remembered) <= 2
+
+
+@mutation(
+    "damage that is an error is passed over", "genenv_core/storage/store/finding.py",
+    "        if not damaged:\n            raise\n", "",
+)  # fmt: skip
+@mutation(
+    "a damaged record cannot be replaced", "genenv_core/storage/store/finding.py",
+    "        return data, None\n", "        return None, None\n",
+)  # fmt: skip
+def test_a_record_is_found_absent_or_damaged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, keys = LocalStore(tmp_path), EpochKeys(epoch=1, keys={})
+    assert kept_record(store, "one", EpochKeys.from_bytes) == (None, None)
+    store.replace("one", keys.to_bytes())
+    assert kept_record(store, "one", EpochKeys.from_bytes) == (keys.to_bytes(), keys)
+    store.replace("one", b"{}")
+    with pytest.raises(IntegrityError):
+        find_record(store, "one", EpochKeys.from_bytes)
+    assert kept_record(store, "one", EpochKeys.from_bytes, "one is odd") == (b"{}", None)
+    assert "one is odd: it is no sealed record (2 bytes)" in caplog.text

@@ -172,7 +172,7 @@ def test_with_a_precision_items_come_in_random_order(domain: BamboogleDomain) ->
 
 @mutation(
     "an item without a verdict is compared", BESIDE,
-    '        if row["valid"] is None:\n            continue\n', "",
+    '        if verdict.valid is None:\n            continue\n', "",
 )  # fmt: skip
 @mutation(
     "the first model is better where the second is", BESIDE,
