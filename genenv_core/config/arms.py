@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Arm(StrEnum):
-    """One method in a comparison; all arms run the same code path."""
-
-    GENENV = "genenv"
-    RANDOM = "random"
-    STATIC = "static"
-    OFFLINE = "offline"
-    BASE = "base"
+from schemas.enums import Arm
 
 
 class TaskSet(StrEnum):

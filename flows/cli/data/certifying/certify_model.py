@@ -91,7 +91,7 @@ def _measured(config: RunConfig, *, quiet: bool) -> tuple[RunConfig, Manifest]:
 
 def _of_folder(folder: Path) -> JsonObject:
     """Return the section `domain` of a folder that holds tasks; raises ConfigError."""
-    from genenv_core.play.checking.elsewhere.reading import is_exported
+    from genenv_core.exchange.environments.reading import is_exported
     from genenv_core.play.checking.elsewhere.taskset import taskset_module
 
     place = {"folder": str(folder.resolve())}
