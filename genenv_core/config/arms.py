@@ -43,4 +43,4 @@ ARMS: dict[Arm, ArmSpec] = {
     Arm.OFFLINE: ArmSpec("tasks of a teacher: a file or a model", tasks=TaskSet.TEACHER),
     Arm.BASE: ArmSpec("no training", trains_agent=False),
 }
-"""Every arm; a new one is a member of `Arm` and its record here."""
+"""Every arm; a new one is a member of `schemas.enums.Arm` and its record here."""

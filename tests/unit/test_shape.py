@@ -13,7 +13,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from genenv_core.benchmarks.registry import known_benchmarks
@@ -114,15 +114,24 @@ Arrows = dict[str, dict[str, str]]
 """A room -> the rooms that it imports, each with the first import of it: where, and of what."""
 
 
+@cache
+def known_imports() -> dict[str, list[tuple[str, int]]]:
+    """Return the imports of modules of ours by module, each with its line."""
+    known = modules()
+    return {
+        module: [(name, line) for name, line in imports(tree) if name in known]
+        for module, tree in known.items()
+    }
+
+
 def arrows(room_of: Callable[[str], str | None]) -> Arrows:
     """Return who imports whom among the rooms that modules and names of modules are in."""
-    known = modules()
-    found: Arrows = {room: {} for module in known if (room := room_of(module))}
-    for module, tree in known.items():
+    found: Arrows = {room: {} for module in modules() if (room := room_of(module))}
+    for module, named in known_imports().items():
         if (own := room_of(module)) is None:
             continue
-        for name, line in imports(tree):
-            room = room_of(name) if name in known else None
+        for name, line in named:
+            room = room_of(name)
             if room is not None and room != own:
                 found[own].setdefault(room, f"{module}:{line} imports {name}")
     return found
@@ -202,9 +211,8 @@ def test_circles_are_seen() -> None:
 )  # fmt: skip
 def test_neighbours_import_one_another_in_no_circle() -> None:
     """A circle that is gone leaves `CIRCLES`, which gets no new one and no larger one."""
-    known = modules()
     found: dict[str, set[tuple[str, ...]]] = {}
-    for folder in {module.rpartition(".")[0] for module in known if "." in module}:
+    for folder in {module.rpartition(".")[0] for module in modules() if "." in module}:
         among = arrows(partial(neighbour, folder))
         if rings := circles(among):
             found[folder] = rings
