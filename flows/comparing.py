@@ -26,7 +26,7 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.planner import plan_run
-from flows.up.children import ChildProcess
+from flows.running.children import ChildProcess
 from genenv_core import __version__
 from genenv_core.canonical import readable_json
 from genenv_core.compare.judging import judge

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flows.running.environment import check_home
+from flows.running.previous import live_api
 from flows.running.standstill import standstills_said
-from flows.up.previous import live_api
 from genenv_core.benchmarks.measuring.request import of_agent
 from genenv_core.config.arms import ARMS
 from genenv_core.config.branching import branch_name
@@ -46,9 +46,9 @@ from tasks.tracking.client import check_tracking
 
 if TYPE_CHECKING:
     from genenv_core.play.template.probe import Probe
+    from genenv_core.spending.needs import Need
     from genenv_core.storage.records.branches import Branch
     from genenv_core.storage.records.draws import Draws
-    from genenv_core.training.memory.needs import Need
     from tasks.benchmark import BenchmarkInputs
 
 CHECKED = 20
@@ -110,7 +110,7 @@ class Prepared:
 
     def check_memory(self) -> None:
         """Raise ConfigError when an update does not fit into its device."""
-        from genenv_core.training.memory.needs import check_needs
+        from genenv_core.spending.needs import check_needs
 
         check_needs(self.config, self.updates)
 
@@ -169,7 +169,7 @@ def prepare(
             from tasks.policies.attribution import answering  # loads Prefect
 
             answering(get_domain(config.domain.name, config.domain.options))
-        from genenv_core.training.memory.needs import needs
+        from genenv_core.spending.needs import needs
 
         updates = needs(config, inputs.given)
     made = Prepared(config, options, store, inputs, branch, draws, updates, fixed)

@@ -36,7 +36,7 @@ from genenv_core.errors import (
     NotFound,
     ReplayError,
 )
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from genenv_core.storage import paths
 from genenv_core.storage.records.draws import Draws, merge_draws
 from genenv_core.storage.records.keys import difference

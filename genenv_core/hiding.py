@@ -1,13 +1,17 @@
-"""Hides passwords, keys and tokens in what is shown to people."""
+"""Hides passwords, keys and tokens in what is shown to people, and characters that would hide."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Any, cast
 
 from genenv_core.types import JsonObject
 
 HIDDEN = "(hidden)"
+
+SHAPELESS = ("Cc", "Cf")
+"""Unicode categories without a shape; in a model's text they could hide or steer what is shown."""
 
 _NAMES = r"password|passwd|secret|token{end}|api_?key|credential|authorization"
 _SECRET = re.compile(_NAMES.format(end="$"), re.I)
@@ -53,3 +57,13 @@ def words_without_secrets(words: str) -> str:
     """
     named = _GIVEN.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(HIDDEN, words))
     return _KEYS.sub(HIDDEN, named)
+
+
+def visible(text: str) -> str:
+    """Return a model's text with characters replaced that hide, reorder or steer what is shown."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in SHAPELESS
+        else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )

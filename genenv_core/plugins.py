@@ -9,20 +9,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import invalidate_caches
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
-from pydantic import ValidationError
-
-from genenv_core.errors import ConfigError, GenenvError, described
-from genenv_core.machine.shortage import blame_machine
+from genenv_core.errors import ConfigError
 
 DOMAINS = "genenv.domains"
 BENCHMARKS = "genenv.benchmarks"
@@ -118,62 +113,6 @@ def placed_point(group: str, name: str, field: str, example: str) -> EntryPoint:
         raise ConfigError(f"{field} {name!r}: {place!r} is neither a .py file nor a module")
     _importable(Path.cwd())
     return EntryPoint(name, f"{place}:{attribute}", group)
-
-
-@contextmanager
-def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
-    """Raise ConfigError, with the name, for whatever foreign code raises."""
-    try:
-        yield
-    except GenenvError:
-        raise
-    except ValidationError as error:
-        raise ConfigError(_wrong_options(error, field, name, point)) from error
-    except (Exception, SystemExit) as error:  # a module may end the process where it is imported
-        blame_machine(error, f"{field} {name!r} was not loaded")
-        module = sys.modules.get(point.module)
-        if module is not None and point.attr and not hasattr(module, point.attr):
-            raise ConfigError(
-                f"{field} {name!r}: {point.module} has no {point.attr!r}; its own classes are "
-                f"{', '.join(_classes(module)) or 'none'}"
-            ) from error
-        raise ConfigError(
-            f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"
-        ) from error
-
-
-def _wrong_options(error: ValidationError, field: str, name: str, point: EntryPoint) -> str:
-    """Return what is wrong with the options of a class, which a model of its own has refused."""
-    model = getattr(sys.modules.get(point.module), error.title, None)
-    known = getattr(model, "model_fields", None)
-    takes = ": " + ", ".join(known) if known else ""
-    return f"{wrong_options(error, field.partition('.')[0])} (options of {name}{takes})"
-
-
-def wrong_options(error: ValidationError, section: str) -> str:
-    """Return each option of a section that a model has refused, with its value and what it takes.
-
-    Only the first five are named.
-    """
-    said: list[str] = []
-    for item in error.errors()[:5]:
-        place = ".".join((f"{section}.options", *map(str, item["loc"])))
-        if item["type"] == "extra_forbidden":
-            said.append(f"{place} is no option")
-        elif item["type"] == "missing":
-            said.append(f"{place} is missing: set it")
-        else:
-            message = item["msg"].removeprefix("Value error, ")
-            said.append(f"{place} {item['input']!r:.200}: {message[0].lower()}{message[1:]}")
-    return "; ".join(said)
-
-
-def _classes(module: ModuleType) -> list[str]:
-    """Return the classes that a module defines, sorted."""
-    found = vars(module).items()
-    return sorted(
-        name for name, one in found if isinstance(one, type) and one.__module__ == module.__name__
-    )
 
 
 @cache

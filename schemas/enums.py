@@ -8,6 +8,16 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+class Arm(StrEnum):
+    """One method in a comparison; all arms run the same code path."""
+
+    GENENV = "genenv"
+    RANDOM = "random"
+    STATIC = "static"
+    OFFLINE = "offline"
+    BASE = "base"
+
+
 class SelectionReason(StrEnum):
     """Why a task may or may not take part in an update."""
 

@@ -19,8 +19,8 @@ from typing import Literal
 
 import duckdb
 
-from genenv_core.config.arms import ARMS
 from genenv_core.errors import SchemaError
+from schemas.enums import Arm
 from schemas.registry import TABLES, Column, columns
 
 # A view may only read tables and the views before it.
@@ -67,7 +67,7 @@ SQL_NAMES = {"epochs": "epoch_rows"}
 
 RUN_COLUMNS = (
     Column("run_id", "VARCHAR", False, "Run that the row belongs to, by its manifests."),
-    Column("arm", "VARCHAR", False, "Method of the run.", ", ".join(ARMS)),
+    Column("arm", "VARCHAR", False, "Method of the run.", ", ".join(Arm)),
 )
 
 

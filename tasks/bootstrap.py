@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from genenv_core.epoch.reached import WARM_STARTS, warm_started
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.epoch.rows import data_tasks
 from genenv_core.exchange.base_data import (
     LISTED,
@@ -20,7 +20,7 @@ from genenv_core.exchange.base_data import (
 from genenv_core.exchange.external import Given
 from genenv_core.exchange.given_models import model_files
 from genenv_core.ids import seed_from
-from genenv_core.training.warm_start.request import WarmStartRequest
+from genenv_core.training.warm_start.request import WarmStartRequest, warm_started
 from genenv_core.types import Policy, TaskSource
 from tasks.policies.noted import SHOWN_S, show_steps
 from tasks.policies.trainer import trainer

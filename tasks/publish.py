@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.epoch.publishing import HeldoutSuccess, Update, publish_candidates, publish_first
-from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.epoch.trouble import NARROW
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef

@@ -16,7 +16,7 @@ from typing import Any
 
 from genenv_core.config.sections.models import chat_template_kwargs
 from genenv_core.config.sections.warm_start import WarmStartConfig
-from genenv_core.epoch.reached import WARM_STARTS
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.epoch.rows import of_source
 from genenv_core.epoch.trouble import troubles
 from genenv_core.epoch.warm_starting import (

@@ -26,9 +26,9 @@ from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated, heeds_ends
 from genenv_core import __version__
 from genenv_core.errors import GenenvError, described
+from genenv_core.hiding import visible
 from genenv_core.importing import collect_seldom
 from genenv_core.machine.shortage import shortage
-from genenv_core.play.transcript import visible
 
 INTERRUPTED = 130
 ENDED_EARLY = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGHUP)

@@ -24,8 +24,8 @@ from typing import Any
 
 from flows.running.blank import lay
 from flows.running.outcome import ending, explained, full
+from flows.running.previous import live_api
 from flows.running.server_program import GRACE_S
-from flows.up.previous import live_api
 from genenv_core.errors import GenenvError
 
 log = logging.getLogger("genenv.server")

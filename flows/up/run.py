@@ -11,10 +11,10 @@ from types import FrameType
 
 from flows.deploy.deployments import ensure_automation, ensure_work_pool, register
 from flows.running.blank import NAME, lay
+from flows.running.children import ChildProcess
+from flows.running.previous import OneUp, known
 from flows.up import databases
-from flows.up.children import ChildProcess
 from flows.up.mlflow_server import UPGRADE_VARIABLE
-from flows.up.previous import OneUp, known
 from flows.up.services import (
     Settings,
     environment,

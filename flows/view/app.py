@@ -50,7 +50,7 @@ from flows.view.shown import (
 from genenv_core import __version__
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.errors import GenenvError, NotFound
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from genenv_core.report.page import templates
 from genenv_core.report.words import spans
 from genenv_core.storage.store.protocol import Store

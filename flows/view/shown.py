@@ -11,8 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from genenv_core.addresses import path_of
-from genenv_core.hiding import without_secrets
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible, without_secrets
 from genenv_core.report.words import number, whole
 
 LONGEST = 400

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from genenv_core.benchmarks.protocol import Benchmark
 from genenv_core.errors import ConfigError
-from genenv_core.plugins import BENCHMARKS, check_installed, failures_named, known_names, point_of
+from genenv_core.machine.plugin_failures import failures_named
+from genenv_core.plugins import BENCHMARKS, check_installed, known_names, point_of
 
 
 def known_benchmarks() -> list[str]:

@@ -9,9 +9,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from genenv_core import __version__
-from genenv_core.config.stages import FIRST, LAST, WARM, update_of
+from genenv_core.config.stages import FIRST, LAST, WARM, WARM_STARTS, update_of
 from genenv_core.engines.adapters import ADAPTER_WEIGHTS
-from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.errors import NotFound
 from genenv_core.storage.records.manifest import Manifest, first_maker
 from genenv_core.storage.store.protocol import Store

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from genenv_core.bundle.sources import CODE, PLUGIN
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from genenv_core.storage.records.code import source_digest
 from genenv_core.storage.records.keys import difference
 from genenv_core.storage.records.manifest import Manifest, Part

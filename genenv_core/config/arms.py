@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-class Arm(StrEnum):
-    """One method in a comparison; all arms run the same code path."""
-
-    GENENV = "genenv"
-    RANDOM = "random"
-    STATIC = "static"
-    OFFLINE = "offline"
-    BASE = "base"
+from schemas.enums import Arm
 
 
 class TaskSet(StrEnum):
@@ -51,4 +43,4 @@ ARMS: dict[Arm, ArmSpec] = {
     Arm.OFFLINE: ArmSpec("tasks of a teacher: a file or a model", tasks=TaskSet.TEACHER),
     Arm.BASE: ArmSpec("no training", trains_agent=False),
 }
-"""Every arm; a new one is a member of `Arm` and its record here."""
+"""Every arm; a new one is a member of `schemas.enums.Arm` and its record here."""

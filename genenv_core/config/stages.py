@@ -13,6 +13,10 @@ MEASURES = "benchmark"
 WARM = "warm_start"
 """The stage between the first one and `evaluate` of epoch 0, in runs that warm given models up."""
 
+WARM_STARTS = "warm_starts"
+"""The fact of bootstrap with what each policy's warm start reached, by policy. Where given models
+have a warm start too, the stage of that has it, for all policies."""
+
 
 @dataclass(frozen=True, slots=True)
 class StageEntry:

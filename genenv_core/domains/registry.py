@@ -17,9 +17,9 @@ from typing import Any, cast
 from genenv_core.domains.protocol import Domain, JoinsDomains
 from genenv_core.errors import ConfigError
 from genenv_core.machine.named_secrets import REFERENCES
+from genenv_core.machine.plugin_failures import failures_named
 from genenv_core.plugins import (
     DOMAINS,
-    failures_named,
     known_names,
     own_points,
     placed_point,
@@ -31,8 +31,8 @@ SEVERAL = "several"
 
 PLACED = {
     SEVERAL: "genenv_core.domains.kit.several.domain:several",
-    "exported_folder": "genenv_core.play.checking.elsewhere.held:HeldFolder",
-    "verifiers_taskset": "genenv_core.play.checking.elsewhere.held:HeldTaskset",
+    "exported_folder": "genenv_core.exchange.environments.held:HeldFolder",
+    "verifiers_taskset": "genenv_core.exchange.environments.held:HeldTaskset",
 }
 """Domains of genenv itself that are no choice of people: `domains`, and `genenv certify FOLDER`
 with a model, stand for them."""

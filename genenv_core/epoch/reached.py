@@ -5,25 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genenv_core.config.sections.models import BootstrapConfig
-from genenv_core.training.warm_start.request import WarmStartResult
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.types import Policy
-
-WARM_STARTS = "warm_starts"
-"""The fact of bootstrap with what each policy's warm start reached, by policy. Where given models
-have a warm start too, the stage of that has it, for all policies."""
-
-
-def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str, float]:
-    """Return what a warm start reached: `steps` of `steps_planned`, and its own metrics.
-
-    Those are loss, parameters and tokens, and for pi_agent accuracy, beside it the `target` at
-    which it stops; accuracy is missing where the warm start ended before it measured it.
-    """
-    agent = result.policy is Policy.AGENT
-    planned = settings.agent_steps if agent else settings.env_steps
-    target = {"target": settings.agent_target} if agent else {}
-    return {**result.metrics, "steps": result.steps, "steps_planned": planned, **target}
 
 
 def warm_start_lines(bootstrap: Mapping[str, Any]) -> list[str]:

@@ -209,7 +209,8 @@ def _check_template(
 
     Raises `ModelError` for a tokenizer or chat template that cannot serve.
     """
-    from genenv_core.play.chat import ChatFormat, load_tokenizer
+    from genenv_core.engines.tokenizers import load_tokenizer
+    from genenv_core.play.chat import ChatFormat
 
     del sha256
     tokenizer = load_tokenizer(folder)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from genenv_core.algorithm.saying import holds
 from genenv_core.canonical import canonical_json
+from genenv_core.domains.kit.texts.saying import holds
 from genenv_core.domains.protocol import (
     Domain,
     KnowsSolution,

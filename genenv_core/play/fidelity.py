@@ -7,8 +7,8 @@ each turn what pi_env should have said. Three questions, in this order:
   was never given does not.
 - state: is it of the same kind as the true one? Both are observations, or both are errors; neither
   ends the episode where the other goes on; and where both name a tool, it is the same one.
-- content: how similar are the two texts? Token F1 (`genenv_core.algorithm.similarity`), 1 for equal
-  ones. It is known only where both gave an observation.
+- content: how similar are the two texts? Token F1 (`genenv_core.domains.kit.texts.similarity`), 1
+  for equal ones. It is known only where both gave an observation.
 
 The fidelity of an answer is its content where schema and state are right, else 0. The reason: an
 answer that the agent cannot read, or one from a world in which something else happens, is as wrong
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from genenv_core.algorithm.similarity import token_f1
+from genenv_core.domains.kit.texts.similarity import token_f1
 from genenv_core.domains.protocol import Domain, Episode, SimulatedTools
 from genenv_core.domains.steps import FAILURES, stepped
 from genenv_core.play.calls import as_said

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,6 @@ from genenv_core.domains.rewards import earned
 from genenv_core.domains.tool_calls import call_as_read, read_call
 from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.types import JsonObject, Message
-
-SHAPELESS = ("Cc", "Cf")
-"""Unicode categories without a shape; in a model's text they could hide or steer what is shown."""
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of tools that OpenAI-style APIs allow."""
@@ -115,16 +111,6 @@ def _function(call: JsonObject) -> tuple[str, str]:
     if call["well_formed"]:
         return name, arguments
     return name if TOOL_NAME.fullmatch(name) else UNKNOWN, _json({"text": arguments})
-
-
-def visible(text: str) -> str:
-    """Return a model's text with characters replaced that hide, reorder or steer what is shown."""
-    return "".join(
-        char
-        if char in "\n\t" or unicodedata.category(char) not in SHAPELESS
-        else "\N{REPLACEMENT CHARACTER}"
-        for char in text
-    )
 
 
 def _turn(message: Message) -> Turn:

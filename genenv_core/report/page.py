@@ -17,7 +17,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from genenv_core.addresses import at_root
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from genenv_core.report.data import RunReport
 from genenv_core.report.folding import folded
 from genenv_core.report.outcome import Headline, figures

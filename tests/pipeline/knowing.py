@@ -19,7 +19,7 @@ import pytest
 from genenv_core.config.sections.models import ModelSizeConfig
 from genenv_core.domains.protocol import KnowsSolution, SeedData
 from genenv_core.engines.protocol import EngineSetup, ScoresTokens, TokenSequence, open_engine
-from genenv_core.play.chat import load_tokenizer
+from genenv_core.engines.tokenizers import load_tokenizer
 from genenv_core.training.warm_start.models import build_model, build_tokenizer, save_checkpoint
 from genenv_core.types import (
     Completion,

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 from flows.planner import plan_run
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.epoch.reached import WARM_STARTS
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.exchange.given_models import SMOLLM2
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import Manifest

@@ -17,8 +17,9 @@ from flows.coevolution import coevolution
 from flows.planner import plan_run
 from genenv_core.bundle.cards import card_files
 from genenv_core.config.branching import BranchPoint
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.config.until import Until
-from genenv_core.epoch.reached import WARM_STARTS, warm_start_lines
+from genenv_core.epoch.reached import warm_start_lines
 from genenv_core.epoch.trouble import troubles
 from genenv_core.evidence.beginning import reached
 from genenv_core.exchange.examples.given import named_examples

@@ -34,13 +34,14 @@ LAYERS = {
     "genenv_core": {"genenv_core", "schemas"},
     "schemas": {"genenv_core", "schemas"},
 }
-CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors", "genenv_core.config.arms")
+CORE_FOR_SCHEMAS = ("genenv_core.types", "genenv_core.errors")
 """All that `schemas` may take from the core: words and errors, no behaviour."""
 
 CORE_FOR_BENCHMARKS = (
     "genenv_core.types",
     "genenv_core.errors",
     "genenv_core.plugins",
+    "genenv_core.machine.plugin_failures",
     "genenv_core.domains.kit.marked_answers",
 )
 """The same for the scorers of benchmarks, which know neither engines nor storage."""
@@ -81,7 +82,7 @@ LIGHT = (
     "genenv_core.training.updates.table",
     "genenv_core.training.memory.estimate",
     "genenv_core.training.processes.launch",
-    "genenv_core.training.memory.needs",
+    "genenv_core.spending.needs",
 )
 
 
@@ -269,8 +270,8 @@ ASKED_BEFORE_A_RUN: dict[str, set[str]] = {
     "genenv_core.storage.records.draws.next_draws": set(),
     "genenv_core.storage.records.readers.check_readers": set(),
     "genenv_core.storage.sql.sources.look_at_runs": set(),
-    "genenv_core.training.memory.needs.check_needs": set(),
-    "genenv_core.training.memory.needs.needs": set(),
+    "genenv_core.spending.needs.check_needs": set(),
+    "genenv_core.spending.needs.needs": set(),
     "tasks.placement.api.check_placement": set(),
     "tasks.policies.measured.endpoint_of": set(),
     "tasks.policies.measured.model_of": set(),

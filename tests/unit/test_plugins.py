@@ -127,7 +127,8 @@ def test_a_group_is_read_once_and_nothing_is_loaded_for_its_names(
 
 
 @mutation(
-    "a module that ends the process ends genenv without a word", PLUGINS,
+    "a module that ends the process ends genenv without a word",
+    "genenv_core/machine/plugin_failures.py",
     "except (Exception, SystemExit) as error:", "except Exception as error:",
 )  # fmt: skip
 def test_a_module_that_ends_the_process_is_named(

@@ -92,7 +92,7 @@ def test_the_look_sees_names_and_no_settings() -> None:
 
 
 @mutation(
-    "the memory of an update knows the algorithms", "genenv_core/training/memory/needs.py",
+    "the memory of an update knows the algorithms", "genenv_core/spending/needs.py",
     "kind = agent_kind(config.agent_update)",
     'kind = UPDATES["own" if config.agent_update.own else "grpo"]',
 )  # fmt: skip

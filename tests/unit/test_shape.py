@@ -1,9 +1,10 @@
 """The shape of the product: numbers that may fall and never rise.
 
 Invariants: a class name has one home; a folder holds at most `PEERS` modules and folders, and a
-module at most `LINES` lines; the configuration and the domains import nothing above them; nothing
-outside of `flows`, `tasks` and the wing of benchmarks names a benchmark. What breaks one of
-these already stands in a table below, with how far it is off. A table that says too much fails.
+module at most `LINES` lines; a room of the house imports only rooms on lower floors, and what lies
+in one folder imports one another in no circle; nothing outside of `flows`, `tasks` and the wing of
+benchmarks names a benchmark. What breaks one of these already stands in a table below, with how
+far it is off. A table that says too much fails.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
-
-import pytest
 
 from genenv_core.benchmarks.registry import known_benchmarks
 from tests.mutations import mutation
@@ -40,16 +41,31 @@ LINES = 400
 LONG = dict[str, int]()
 """Modules that are longer."""
 
-_ABOVE = ("benchmarks", "epoch", "play", "engines", "training", "exchange")
+FLOORS = (
+    {"addresses", "canonical", "errors", "importing", "named_files", "record", "types"},
+    {"checks", "hiding", "ids", "machine", "plugins", "schemas"},
+    {"config", "domains"},
+    {"algorithm", "engines", "storage"},
+    {"bundle", "play", "pools"},
+    {"epoch", "report", "training"},
+    {"benchmarks", "compare", "exchange"},
+    {"evidence", "spending"},
+    {"tasks"},
+    {"flows"},
+)
+"""The floors of the house from the ground up, with their rooms.
 
-BELOW = {
-    "genenv_core.config": (*_ABOVE, "domains", "storage"),
-    "genenv_core.domains": (*_ABOVE, "config"),
+A room is `flows`, `tasks`, `schemas`, or what lies in `genenv_core` itself. It stands one floor
+above the highest room that it imports. There is to be no further floor.
+"""
+
+CIRCLES = {
+    "flows": {("cli", "deploy", "shown", "up", "view")},
+    "genenv_core.epoch": {("trouble", "writing")},
+    "genenv_core.training": {("loop", "policies")},
+    "tasks": {("placement", "stage", "telemetry")},
 }
-"""What these packages must not import, as names of packages of `genenv_core`."""
-
-UPWARD = set[str]()
-"""Imports upward that are there."""
+"""Modules and packages of one folder that import one another in a circle."""
 
 WINGS = ("flows/", "tasks/", "genenv_core/benchmarks/")
 """Where a benchmark may be named."""
@@ -94,17 +110,121 @@ def test_a_module_is_short() -> None:
     assert {path: count for path, count in lines.items() if count > LINES} == LONG
 
 
-@pytest.mark.parametrize("package", BELOW)
-def test_imports_go_down(package: str) -> None:
-    above = re.compile(rf"(genenv_core\.(?:{'|'.join(BELOW[package])})(?:\.\w+)?)\b")
-    found = {
-        f"{module} imports {match[1]}"
-        for module, tree in modules().items()
-        if module == package or module.startswith(f"{package}.")
-        for name, _ in imports(tree)
-        if (match := above.match(name))
+Arrows = dict[str, dict[str, str]]
+"""A room -> the rooms that it imports, each with the first import of it: where, and of what."""
+
+
+@cache
+def known_imports() -> dict[str, list[tuple[str, int]]]:
+    """Return the imports of modules of ours by module, each with its line."""
+    known = modules()
+    return {
+        module: [(name, line) for name, line in imports(tree) if name in known]
+        for module, tree in known.items()
     }
-    assert found == {line for line in UPWARD if line.startswith(package)}
+
+
+def arrows(room_of: Callable[[str], str | None]) -> Arrows:
+    """Return who imports whom among the rooms that modules and names of modules are in."""
+    found: Arrows = {room: {} for module in modules() if (room := room_of(module))}
+    for module, named in known_imports().items():
+        if (own := room_of(module)) is None:
+            continue
+        for name, line in named:
+            room = room_of(name)
+            if room is not None and room != own:
+                found[own].setdefault(room, f"{module}:{line} imports {name}")
+    return found
+
+
+def room(module: str) -> str | None:
+    """Return the room of the house that a module is in, None for the package of them all."""
+    parts = module.removeprefix("genenv_core.").split(".")
+    return None if parts[0] == "genenv_core" else parts[0]
+
+
+@mutation(
+    "an engine looks up to how attempts are played", "genenv_core/engines/tokenizers.py",
+    "import blame_machine\n",
+    "import blame_machine\nfrom genenv_core.play.transcript import turns as turns\n",
+)  # fmt: skip
+@mutation(
+    "tables ask the configuration for a word", "schemas/relations.py",
+    "from schemas.enums import Arm\n", "from genenv_core.config.arms import Arm\n",
+)  # fmt: skip
+def test_imports_go_down() -> None:
+    """Move what both need below both, or what is in the wrong room to where it is used."""
+    floor_of = {room: floor for floor, rooms in enumerate(FLOORS, start=1) for room in rooms}
+    found = arrows(room)
+    assert found.keys() == floor_of.keys()
+    upward = [
+        f"{said}: {room} is on floor {floor_of[room]}, {other} on floor {floor_of[other]}"
+        for room, others in found.items()
+        for other, said in others.items()
+        if floor_of[other] >= floor_of[room]
+    ]
+    assert upward == []
+    lowest = {
+        room: 1 + max((floor_of[other] for other in others), default=0)
+        for room, others in found.items()
+    }
+    assert {room: floor for room, floor in lowest.items() if floor != floor_of[room]} == {}
+
+
+def circles(found: Arrows) -> set[tuple[str, ...]]:
+    """Return the largest sets of rooms each of which leads to all others, sorted inside."""
+    reached = {room: set(others) for room, others in found.items()}
+    for over in reached:  # Warshall's transitive closure
+        for others in reached.values():
+            if over in others:
+                others |= reached[over]
+    return {
+        tuple(sorted(one for one in others if room in reached[one]))
+        for room, others in reached.items()
+        if room in others
+    }
+
+
+def neighbour(folder: str, module: str) -> str | None:
+    """Return which module or package of a folder a module is, or is in; None for others."""
+    inside = module.removeprefix(f"{folder}.")
+    return None if inside == module else inside.partition(".")[0]
+
+
+def test_circles_are_seen() -> None:
+    ring: Arrows = {
+        "a": {"b": ""},
+        "b": {"a": "", "c": ""},
+        "c": {"d": ""},
+        "d": {},
+        "e": {"a": ""},
+    }
+    assert circles(ring) == {("a", "b")}
+    assert circles({**ring, "d": {"a": ""}}) == {("a", "b", "c", "d")}
+
+
+@mutation(
+    "two packages of a folder import each other", "genenv_core/algorithm/success/signal.py",
+    "from genenv_core.checks import finite\n",
+    "from genenv_core.algorithm.pay.alpha import tracked_target as tracked_target\n"
+    "from genenv_core.checks import finite\n",
+)  # fmt: skip
+def test_neighbours_import_one_another_in_no_circle() -> None:
+    """A circle that is gone leaves `CIRCLES`, which gets no new one and no larger one."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for folder in {module.rpartition(".")[0] for module in modules() if "." in module}:
+        among = arrows(partial(neighbour, folder))
+        if rings := circles(among):
+            found[folder] = rings
+            said = [
+                line
+                for ring in sorted(rings - CIRCLES.get(folder, set()))
+                for one in ring
+                for other, line in among[one].items()
+                if other in ring
+            ]
+            assert said == []
+    assert found == CIRCLES
 
 
 def test_benchmarks_are_named_in_their_wings_alone() -> None:

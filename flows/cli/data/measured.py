@@ -116,7 +116,7 @@ def _carried_out(configs: Sequence[RunConfig], *, quiet: bool) -> list[MeasuredB
     from flows.running.local_server import in_process, local_api
 
     with local_api(Path(os.environ["PREFECT_HOME"]), home) as server:
-        from flows.cli.runs.measuring import MeasureView
+        from flows.cli.data.measuring import MeasureView
 
         made: list[MeasuredBenchmark] = []
         for config, one in zip(configs, asked, strict=True):

@@ -99,7 +99,7 @@ def deploy(
 ) -> None:
     """Register all deployments at PREFECT_API_URL, or at the `genenv up` of the root."""
     from flows.running.environment import prepare
-    from flows.up.previous import live_api
+    from flows.running.previous import live_api
 
     api = os.environ.get("PREFECT_API_URL") or live_api(Path(root or DEFAULT_ROOT).resolve())
     if api is None:

@@ -246,7 +246,7 @@ def _remarks(prepared: Prepared) -> list[str]:
     import psutil
 
     from genenv_core.config.meant_for_tiny import meant_for_tiny
-    from genenv_core.training.memory.needs import lack_of_memory
+    from genenv_core.spending.needs import lack_of_memory
 
     config, free = prepared.config, psutil.virtual_memory().available
     lack = lack_of_memory(config, prepared.updates, free)

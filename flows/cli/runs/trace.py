@@ -14,7 +14,8 @@ from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, existing
 from flows.cli.tables import console
 from genenv_core.domains.tool_calls import as_read
-from genenv_core.play.transcript import ToolCall, turns, visible
+from genenv_core.hiding import visible
+from genenv_core.play.transcript import ToolCall, turns
 from genenv_core.types import Policy, TaskSource
 
 if TYPE_CHECKING:

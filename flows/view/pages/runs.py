@@ -14,7 +14,7 @@ from flows.view.grouping import differing
 from flows.view.pages import Page, about
 from flows.view.pages.run import at_work, renewed_s
 from flows.view.reading import Panel, Reader
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from genenv_core.report.outcome import figures, findings_query, outcome_of, outcome_query
 from genenv_core.report.words import count
 from genenv_core.storage.sql.duck import text

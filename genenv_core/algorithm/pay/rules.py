@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genenv_core.algorithm.pay.learnability import learnability
-from genenv_core.algorithm.pay.signal import signal
 from genenv_core.algorithm.success.belief import Belief
+from genenv_core.algorithm.success.signal import signal
 from genenv_core.config.sections.updates import PayRule
 
 

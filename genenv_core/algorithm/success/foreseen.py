@@ -33,8 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from genenv_core.algorithm.pay.signal import successes
 from genenv_core.algorithm.success.belief import Belief
+from genenv_core.algorithm.success.signal import successes
 
 Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]

@@ -1,8 +1,9 @@
 """Short answers compared with a gold answer: exact match, F1, containment, and dates.
 
 Normalisation and F1 are those of SQuAD's evaluation (Rajpurkar et al., arXiv 1606.05250): lower
-case, no punctuation, no articles, one space between words. `genenv_core.algorithm.similarity`, by
-which domains judge, departs from it for scripts other than English; a benchmark must not.
+case, no punctuation, no articles, one space between words. What domains judge by
+(`genenv_core.domains.kit.texts.similarity`) departs from it for scripts other than English; a
+benchmark must not.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from urllib.parse import quote
 
-from genenv_core.plugins import BENCHMARKS, failures_named, point_of
+from genenv_core.machine.plugin_failures import failures_named
+from genenv_core.plugins import BENCHMARKS, point_of
 
 
 def raw_file(repo: str, commit: str, path: str) -> str:

@@ -6,7 +6,7 @@ A domain chooses one of these as its `extract`. None of them raises; '' is no an
 from __future__ import annotations
 
 from genenv_core.domains.kit.marked_answers import LONGEST, extracted
-from genenv_core.domains.kit.numbers import last_quantity
+from genenv_core.domains.kit.texts.numbers import last_quantity
 from genenv_core.domains.tool_calls import after_thought
 
 

@@ -17,14 +17,14 @@ from difflib import SequenceMatcher
 from fractions import Fraction
 from typing import cast
 
-from genenv_core.algorithm.similarity import best_token_f1
-from genenv_core.domains.kit.numbers import (
+from genenv_core.domains.kit.texts.numbers import (
     LONGEST,
     exactly,
     last_quantity,
     numbers_as_words,
     quantities,
 )
+from genenv_core.domains.kit.texts.similarity import best_token_f1
 from genenv_core.types import Verdict
 
 SIMILAR = 0.85
@@ -144,7 +144,7 @@ def split_items(text: str) -> list[str]:
 def token_f1(answer: str, *references: str, success: float = SIMILAR) -> Verdict:
     """Return the similarity to the closest reference; a success is at least `success` similar.
 
-    The similarity is SQuAD's F1 over words (`genenv_core.algorithm.similarity`). It drops
+    The similarity is SQuAD's F1 over words (`genenv_core.domains.kit.texts.similarity`). It drops
     punctuation, so numbers are compared by value, and a success has all numbers of a reference and
     no other.
     """

@@ -11,10 +11,10 @@ from abc import abstractmethod
 from collections.abc import Generator
 from typing import cast
 
-from genenv_core.algorithm.saying import holds
 from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
 from genenv_core.domains.kit.episode import ToolEpisode
 from genenv_core.domains.kit.levels import SeededTasks
+from genenv_core.domains.kit.texts.saying import holds
 from genenv_core.domains.kit.tools import ERROR
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.steps import FAILURES, LONGER, SHOWN, error_line, shortly, too_long

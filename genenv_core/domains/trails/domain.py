@@ -13,8 +13,8 @@ from typing import Any, Self, cast
 
 from pydantic import Field
 
-from genenv_core.algorithm.similarity import best_token_f1, normalize_answer
 from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
+from genenv_core.domains.kit.texts.similarity import best_token_f1, normalize_answer
 from genenv_core.domains.parts import (
     drawn_rate,
     env_request,

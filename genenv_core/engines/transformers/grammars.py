@@ -17,8 +17,8 @@ import torch
 from llguidance import LLMatcher, LLTokenizer, grammar_from
 from numpy.typing import NDArray
 
+from genenv_core.engines.tokenizers import load_tokenizer
 from genenv_core.errors import EngineError
-from genenv_core.play.chat import load_tokenizer
 from genenv_core.types import Grammar
 
 _WHERE = "engine transformers: a grammar"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from genenv_core.config.sections.updates import GRPO, AgentUpdateConfig, GrpoConfig
 from genenv_core.errors import ConfigError, TrainingError, described
-from genenv_core.plugins import ALGORITHMS, failures_named, placed_point, point_of
+from genenv_core.machine.plugin_failures import failures_named
+from genenv_core.plugins import ALGORITHMS, placed_point, point_of
 from genenv_core.training.updates.kind import Groups
 
 if TYPE_CHECKING:

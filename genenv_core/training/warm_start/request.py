@@ -69,3 +69,15 @@ def noted_steps(steps: Path) -> tuple[int, float | None]:
     except FileNotFoundError:
         return 0, None
     return done, sum(losses) / len(losses) if losses else None
+
+
+def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str, float]:
+    """Return what a warm start reached: `steps` of `steps_planned`, and its own metrics.
+
+    Those are loss, parameters and tokens, and for pi_agent accuracy, beside it the `target` at
+    which it stops; accuracy is missing where the warm start ended before it measured it.
+    """
+    agent = result.policy is Policy.AGENT
+    planned = settings.agent_steps if agent else settings.env_steps
+    target = {"target": settings.agent_target} if agent else {}
+    return {**result.metrics, "steps": result.steps, "steps_planned": planned, **target}

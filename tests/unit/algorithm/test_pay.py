@@ -19,15 +19,15 @@ from scipy.stats import betabinom
 
 from genenv_core.algorithm.pay.learnability import learnability
 from genenv_core.algorithm.pay.rules import PaidTask, pays
-from genenv_core.algorithm.pay.signal import signal, successes
 from genenv_core.algorithm.success.belief import UNIFORM, Belief, predicted
+from genenv_core.algorithm.success.signal import signal, successes
 from genenv_core.config.sections.updates import PayRule
 from genenv_core.errors import NumericalError
 from tests.mutations import mutation
 
 BELIEF = "genenv_core/algorithm/success/belief.py"
 LEARNABILITY = "genenv_core/algorithm/pay/learnability.py"
-SIGNAL = "genenv_core/algorithm/pay/signal.py"
+SIGNAL = "genenv_core/algorithm/success/signal.py"
 PAYS = "genenv_core/algorithm/pay/rules.py"
 
 RULES: tuple[PayRule, ...] = ("alpha", "learnability", "signal")

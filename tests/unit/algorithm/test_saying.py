@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from genenv_core.algorithm.saying import holds
+from genenv_core.domains.kit.texts.saying import holds
 from tests.mutations import mutation
 
-SAYING = "genenv_core/algorithm/saying.py"
+SAYING = "genenv_core/domains/kit/texts/saying.py"
 
 
 @mutation(

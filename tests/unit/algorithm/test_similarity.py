@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.similarity import best_token_f1, normalize_answer, token_f1
+from genenv_core.domains.kit.texts.similarity import best_token_f1, normalize_answer, token_f1
 from tests.mutations import mutation
 
 # The first text of a new checkout reads all of Unicode, which takes a busy machine seconds.
@@ -68,7 +68,7 @@ def test_best_of_several_references() -> None:
 
 
 @mutation(
-    "signs are parts of words", "genenv_core/algorithm/similarity.py",
+    "signs are parts of words", "genenv_core/domains/kit/texts/similarity.py",
     'unicodedata.category(chr(code))[0] in "PS"', 'unicodedata.category(chr(code))[0] in "P"',
 )  # fmt: skip
 def test_every_mark_and_sign_is_left_out_and_nothing_else() -> None:

@@ -127,7 +127,7 @@ def test_a_name_that_leads_nowhere_says_what_to_do(mine: Path, name: str, messag
 
 
 @mutation(
-    "refused options are pydantic's text", "genenv_core/plugins.py",
+    "refused options are pydantic's text", "genenv_core/machine/plugin_failures.py",
     "    except ValidationError as error:\n", "    except ZeroDivisionError as error:\n",
 )  # fmt: skip
 @pytest.mark.parametrize(

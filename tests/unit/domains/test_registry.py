@@ -172,7 +172,7 @@ def test_a_module_counts_in_any_encoding_and_broken(
     'if not points and name.endswith(".py"):', "if False:",
 )  # fmt: skip
 @mutation(
-    "a misspelled class is an error of Python", "genenv_core/plugins.py",
+    "a misspelled class is an error of Python", "genenv_core/machine/plugin_failures.py",
     "point.attr and not hasattr(module, point.attr)", "False",
 )  # fmt: skip
 @mutation(

@@ -25,8 +25,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from genenv_core.algorithm.similarity import normalize_answer, token_f1
 from genenv_core.domains import registry
+from genenv_core.domains.kit.texts.similarity import normalize_answer, token_f1
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import ConstrainsEnv, SeedData, SimulatedTools, WritesAnswers
 from genenv_core.domains.trails import TrailsDomain, cards

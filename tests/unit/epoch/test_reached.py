@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from genenv_core.config.sections.models import BootstrapConfig
-from genenv_core.epoch.reached import WARM_STARTS, reached_lines, warm_started
-from genenv_core.training.warm_start.request import WarmStartResult
+from genenv_core.config.stages import WARM_STARTS
+from genenv_core.epoch.reached import reached_lines
+from genenv_core.training.warm_start.request import WarmStartResult, warm_started
 from genenv_core.types import Policy
 from tests.mutations import mutation
 

@@ -20,7 +20,7 @@ from genenv_core.domains.kit.several.domain import several
 from genenv_core.domains.protocol import right_turns
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments.harbor.withholding import by_domain
-from genenv_core.play.checking.elsewhere.reading import read_folder
+from genenv_core.exchange.environments.reading import read_folder
 from tests.mutations import mutation
 from tests.unit.exchange.test_environments import (
     OWN,

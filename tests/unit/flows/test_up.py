@@ -19,9 +19,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flows.running.children import ChildProcess
+from flows.running.previous import OneUp, known, live_api, read_note
 from flows.up import databases
-from flows.up.children import ChildProcess
-from flows.up.previous import OneUp, known, live_api, read_note
 from flows.up.services import listener, require_free
 from genenv_core.errors import ConfigError, GenenvError, StorageError
 from tests.mutations import mutation

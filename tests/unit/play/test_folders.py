@@ -24,17 +24,17 @@ from genenv_core.canonical import digest, file_sha256
 from genenv_core.domains.desk import DeskDomain
 from genenv_core.errors import ConfigError, DataError, DomainError, GenenvError, IntegrityError
 from genenv_core.exchange.environments.playing import DRAFT
+from genenv_core.exchange.environments.reading import read_folder
 from genenv_core.play.checking.elsewhere.process import (
     ProcessEnded,
     ProcessTooLong,
     asked_process,
 )
-from genenv_core.play.checking.elsewhere.reading import read_folder
 from genenv_core.play.checking.sets import certified, compared, rows_of
 from tests.mutations import mutation
 from tests.unit.exchange.test_environments import PACKAGE, given_away, with_config
 
-FOLDER = "genenv_core/play/checking/elsewhere/reading.py"
+FOLDER = "genenv_core/exchange/environments/reading.py"
 ELSEWHERE = "genenv_core/play/checking/elsewhere/process.py"
 CHILD = "genenv_core/play/checking/elsewhere/folder_child.py"
 SERVING = "genenv_core/play/checking/elsewhere/serving.py"

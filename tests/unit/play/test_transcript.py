@@ -11,8 +11,9 @@ import json
 
 import pytest
 
+from genenv_core.hiding import visible
 from genenv_core.play.calls import with_calls
-from genenv_core.play.transcript import ToolCall, openai_messages, turns, visible
+from genenv_core.play.transcript import ToolCall, openai_messages, turns
 from genenv_core.types import Message
 
 SHIP = (

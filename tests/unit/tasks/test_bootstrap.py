@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from genenv_core.config.load import resolve
+from genenv_core.config.stages import WARM_STARTS
 from genenv_core.domains.registry import get_domain
-from genenv_core.epoch.reached import WARM_STARTS
 from genenv_core.exchange.external import Given
 from genenv_core.training.warm_start.request import WarmStartRequest, WarmStartResult
 from genenv_core.types import Policy

@@ -35,9 +35,10 @@ from genenv_core.config.stages import WARM
 from genenv_core.errors import ConfigError, ModelError, TrainingError
 from genenv_core.exchange.external import Given
 from genenv_core.play.chat import ChatFormat
+from genenv_core.spending import needs
+from genenv_core.spending.prompts import longest_prompt
 from genenv_core.storage.records.manifest import FileRef
 from genenv_core.training.memory import estimate as estimates
-from genenv_core.training.memory import needs
 from genenv_core.training.memory.devices import Gpu, read_gpu
 from genenv_core.training.memory.estimate import (
     GB,
@@ -50,7 +51,6 @@ from genenv_core.training.memory.estimate import (
     reference_of,
     remedies,
 )
-from genenv_core.training.memory.prompts import longest_prompt
 from genenv_core.training.requests import lowered
 from genenv_core.training.updates.table import UPDATES, run_update
 from genenv_core.types import Policy
@@ -59,8 +59,8 @@ from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_check
 from tests.unit.training.test_training_lora import grpo
 
 ESTIMATE = "genenv_core/training/memory/estimate.py"
-NEEDS = "genenv_core/training/memory/needs.py"
-PROMPTS = "genenv_core/training/memory/prompts.py"
+NEEDS = "genenv_core/spending/needs.py"
+PROMPTS = "genenv_core/spending/prompts.py"
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,

@@ -16,7 +16,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from flows.view.app import application
-from genenv_core.play.transcript import visible
+from genenv_core.hiding import visible
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.view.hostile_root import RUN_NAMES, TEXTS, hostile_root

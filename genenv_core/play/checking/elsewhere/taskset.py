@@ -19,6 +19,7 @@ from genenv_core.bundle.statement import STATEMENT
 from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, DataError, DomainError, one_line
+from genenv_core.exchange.environments.reading import is_exported
 from genenv_core.play.certificate import CLOSED
 from genenv_core.play.checking.elsewhere import taskset_child
 from genenv_core.play.checking.elsewhere.process import (
@@ -27,7 +28,6 @@ from genenv_core.play.checking.elsewhere.process import (
     ForeignFault,
     asked_process,
 )
-from genenv_core.play.checking.elsewhere.reading import is_exported
 from genenv_core.play.checking.sets import SetTask
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft, Verdict
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv_core.domains.kit.numbers import LONGEST, exactly, last_quantity, quantities
+from genenv_core.domains.kit.texts.numbers import LONGEST, exactly, last_quantity, quantities
 from tests.mutations import mutation
 
-NUMBERS = "genenv_core/domains/kit/numbers.py"
+NUMBERS = "genenv_core/domains/kit/texts/numbers.py"
 
 
 @mutation("a decimal comma is read as two numbers", NUMBERS, "(?<![\\w.,'’/])", "(?<![\\w.])")

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from flows.cli.app import app
 from genenv_core.evidence.attempted import check_rows, played_flaws
 from genenv_core.evidence.worth import AttemptedTask, GroupCounts, worth_of
+from genenv_core.exchange.environments.reading import read_folder
 from genenv_core.play.checking.elsewhere.folder import folder_domain
-from genenv_core.play.checking.elsewhere.reading import read_folder
 from genenv_core.play.checking.openenv_report import (
     ATTEMPTED,
     GAMEABILITY,

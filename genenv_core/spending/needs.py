@@ -166,7 +166,7 @@ def _taken(need: Need) -> float:
 
 def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
     """Return what the warm start of a given model needs, [] where its examples are not known."""
-    from genenv_core.training.memory.prompts import longest_example  # loads domains
+    from genenv_core.spending.prompts import longest_example  # loads domains
 
     model = given.agent_model if policy is Policy.AGENT else given.env_model
     try:
@@ -182,7 +182,7 @@ def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
 
 def _env_prompt(config: RunConfig, given: Given) -> int:
     """Return the tokens of pi_env's longest prompt, as far as it can be known now."""
-    from genenv_core.training.memory.prompts import longest_prompt  # loads domains
+    from genenv_core.spending.prompts import longest_prompt  # loads domains
 
     try:
         return longest_prompt(config, given) or PROMPT

@@ -16,9 +16,9 @@ from typing import Any
 from genenv_core.bundle.statement import STATEMENT
 from genenv_core.canonical import file_sha256
 from genenv_core.errors import ConfigError
+from genenv_core.exchange.environments.reading import read_folder
 from genenv_core.play.checking.elsewhere.folder import FolderDomain, begun, folder_process
 from genenv_core.play.checking.elsewhere.process import AskedProcess
-from genenv_core.play.checking.elsewhere.reading import read_folder
 from genenv_core.play.checking.elsewhere.taskset import TasksetDomain, taskset_domain
 from genenv_core.play.checking.sets import SetTask
 
