@@ -40,6 +40,7 @@ ATTEMPT = "genenv_core/play/attempt.py"
 STEPS = "genenv_core/domains/steps.py"
 
 END_ID = 1
+AGAIN = "abba abba abba abba"
 CHAT = ChatFormat(tiny_tokenizer(CHATML), name="tiny")
 
 
@@ -54,7 +55,7 @@ class ForgetfulEpisode(EchoEpisode):
         seen = super().step(action)
         if len(self.seen) != 1:
             return seen
-        return Observation(tuple(asked("abba")), done=False, anew=True)
+        return Observation(tuple(asked(AGAIN)), done=False, anew=True)
 
 
 class ForgetfulDomain(EchoDomain):
@@ -87,7 +88,7 @@ def played(turns_: int = 3, **bounds: int) -> tuple[Rollout, ScriptedEngine]:
 @mutation("the transcript has no mark", ATTEMPT, 'answered[0]["anew"] = True', "pass")
 def test_a_prompt_anew_is_a_sequence_of_its_own() -> None:
     made, engine = played()
-    first, again = CHAT.first_prompt(asked("do it")), CHAT.first_prompt(asked("abba"))
+    first, again = CHAT.first_prompt(asked("do it")), CHAT.first_prompt(asked(AGAIN))
     between = CHAT.continuation([{"role": "tool", "content": "turn 2: abba"}], (END_ID,))
     assert (made.prompt_ids, made.token_ids, made.logprobs, made.loss_mask) == (
         first, (20, END_ID), (-0.5, -0.25), (1, 1),
@@ -118,8 +119,8 @@ def test_bounds_of_tokens_hold_for_a_sequence_and_those_of_turns_for_all() -> No
     assert played(max_length=longest + 1)[0] == whole
     ended, _ = played(max_turns=1)
     assert (ended.turns, ended.more, ended.finish_reason) == (1, (), FinishReason.LENGTH)
-    room = len(CHAT.first_prompt(asked("abba")))
-    assert room > len(CHAT.first_prompt(asked("x")))
+    room = len(CHAT.first_prompt(asked(AGAIN)))
+    assert room >= len(CHAT.first_prompt(asked("x"))) + 2  # the first turn fits
     draft = TaskDraft("x", {"turns": 3}, "", "x", "f", 1.0, "x")
     engine = ScriptedEngine(lambda *_: Completion((20, END_ID), (-0.5, -0.5), FinishReason.STOP))
     limits = AttemptBounds(n=1, max_turns=5, max_length=room)
