@@ -26,7 +26,8 @@ class Message(TypedDict):
     """One chat message, in the shape that chat templates and OpenAI-style APIs read.
 
     `simulated` and `error` mark observations: written by pi_env in place of a tool, and standing
-    for tools that failed or took too long. Templates do not render them. In a finished attempt
+    for tools that failed or took too long. `anew` marks the first message of a prompt with which
+    the conversation began anew. Templates do not render them. In a finished attempt
     `tool_calls` and `tool_call_id` say which calls were made and answered
     (`genenv_core.play.calls`); the text has them too, as it was said.
     """
@@ -38,6 +39,7 @@ class Message(TypedDict):
     tool_call_id: NotRequired[str]
     simulated: NotRequired[bool]
     error: NotRequired[bool]
+    anew: NotRequired[bool]
 
 
 class Flaw(StrEnum):
@@ -293,6 +295,8 @@ class Observation:
     `simulated` marks observations written by a model instead of executed code, `failed` those that
     stand for tools that gave no answer; the messages get both marks. `cause` says whose failure
     a failed one is. An error that a tool reports to the agent is an observation like any other.
+    `anew` begins the conversation anew: the messages are the whole prompt of a new sequence, and
+    the agent sees nothing from before them. What of that it should know, they say.
     """
 
     messages: tuple[Message, ...] = ()
@@ -300,6 +304,7 @@ class Observation:
     simulated: bool = False
     failed: bool = False
     cause: Cause = Cause.ENVIRONMENT
+    anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +321,22 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherSequence:
+    """What an attempt holds after its conversation began anew; fields as those of `Rollout`.
+
+    `turn` is the first turn of the attempt in it, `message` the place of its first message in the
+    attempt's; both count from 0. Its messages end where those of the next sequence begin.
+    """
+
+    turn: int
+    message: int
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    loss_mask: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One attempt of the agent at one task, all turns.
 
@@ -324,7 +345,8 @@ class Rollout:
     All three are empty for a model whose token ids nobody gave; `usage` then has the tokens that it
     read in the first prompt, and wrote. `messages` is the whole transcript including the first
     prompt's messages. `error` says what broke the attempt and `cause` whose failure that was; ''
-    and None where it ran to its end.
+    and None where it ran to its end. Where the conversation began anew, these ids are those of the
+    first sequence, and `more` are the others in order; `messages` and `turns` are of all of them.
     """
 
     task_id: str
@@ -339,6 +361,17 @@ class Rollout:
     error: str = ""
     usage: tuple[int, int] | None = None
     cause: Cause | None = None
+    more: tuple[FurtherSequence, ...] = ()
+
+    @property
+    def sequences(self) -> tuple[Rollout | FurtherSequence, ...]:
+        """Return what has ids of its own, in order: the first sequence is the attempt itself."""
+        return (self, *self.more)
+
+    @property
+    def sampled(self) -> int:
+        """Return how many tokens the agent sampled, in all sequences."""
+        return sum(sum(one.loss_mask) for one in self.sequences)
 
     @property
     def lost(self) -> bool:

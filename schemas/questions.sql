@@ -135,6 +135,12 @@ FROM calibration
 WHERE scope = 'epoch'
 ORDER BY run_id, epoch;
 
+-- How many sequences do attempts have whose conversation began anew, and how many tokens in each?
+SELECT run_id, sequence, count(*) AS attempts, avg(len(prompt_ids)) AS prompt, avg(list_sum(loss_mask)) AS sampled
+FROM trace_sequences
+GROUP BY ALL
+ORDER BY ALL;
+
 -- What does a kept rollout cost?
 SELECT run_id, stage, avg(seconds_per_kept_rollout) AS s, avg(tokens_per_kept_rollout) AS tokens
 FROM cost

@@ -32,7 +32,7 @@ from schemas.tables.progress import (
 )
 from schemas.tables.scores import Observations, Scores, Selections, TaskScores
 from schemas.tables.tasks import Certificates, Contexts, Generations, Tasks
-from schemas.tables.traces import Traces, TraceTokens, TrainerLogprobs
+from schemas.tables.traces import Traces, TraceSequences, TraceTokens, TrainerLogprobs
 
 Kind = Literal["scalar", "payload", "record"]
 
@@ -116,6 +116,7 @@ TABLES: dict[str, TableSpec] = {
         TableSpec("generations", Generations, "generation_id", "payload"),
         TableSpec("traces", Traces, "trace_id", "scalar"),
         TableSpec("trace_tokens", TraceTokens, "trace_id", "payload"),
+        TableSpec("trace_sequences", TraceSequences, "trace_id", "payload"),
         TableSpec("trainer_logprobs", TrainerLogprobs, "trace_id", "payload"),
         TableSpec("scores", Scores, "trace_id", "scalar"),
         TableSpec("observations", Observations, "trace_id", "scalar"),

@@ -115,9 +115,9 @@ def _chosen(context: StageContext[GrpoUpdateInputs]) -> AgentUpdateConfig:
 
 def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
     inputs, chosen = context.inputs, _chosen(context)
-    tokens, traces = (
+    tokens, traces, sequences = (
         pl.concat(context.frame(ref, table) for ref in (inputs.traces, inputs.history_traces))
-        for table in ("trace_tokens", "traces")
+        for table in ("trace_tokens", "traces", "trace_sequences")
     )
     return agent_rows(
         context.frame(inputs.pool, "d_train"),
@@ -131,6 +131,7 @@ def _rows(context: StageContext[GrpoUpdateInputs]) -> UpdateRows:
         advantages=load(agent_kind(chosen).rule).advantages(context.config.grpo, chosen),
         seed=context.seed_for("mixture"),
         domains=_domains(context, inputs.domains),
+        sequences=sequences,
     )
 
 

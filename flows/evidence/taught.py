@@ -29,6 +29,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import update_of
 from genenv_core.domains.registry import get_domain
 from genenv_core.epoch.rows import of_source, to_tasks
+from genenv_core.evidence.gradients import check_single
 from genenv_core.evidence.taught import UpdatePart, judged_parts
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.runs import RunLog
@@ -143,6 +144,7 @@ def stored_updates(store: LocalStore, run: str) -> Iterator[StoredUpdate]:
         assert made is not None
         checkpoint = artifacts.checkpoint(made, "agent")
         with open_tables(store, [run]) as connection:
+            check_single(connection)
             rows = query(connection, ROWS.format(epoch=number))
             if not answers:
                 tasks = query(connection, "FROM tasks WHERE epoch = 0")

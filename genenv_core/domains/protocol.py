@@ -121,6 +121,22 @@ def repeatable(domain: Domain) -> bool:
 
 
 @runtime_checkable
+class BeginsAnew(Protocol):
+    """A domain that says whether its episodes begin the conversation anew (`Observation.anew`).
+
+    Where they do, its own code has to answer: pi_env in the place of the tools would write answers
+    and no prompts. Prompts of a sequence cannot be handed to players outside of genenv either.
+    """
+
+    begins_anew: bool
+
+
+def begins_anew(domain: Domain) -> bool:
+    """Return whether a domain says that its episodes begin the conversation anew."""
+    return isinstance(domain, BeginsAnew) and domain.begins_anew
+
+
+@runtime_checkable
 class JudgedWhilePlayed(Protocol):
     """A domain whose environment judges an attempt while it is played.
 

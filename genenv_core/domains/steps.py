@@ -60,9 +60,31 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
         for message in messages:
             if said := wrong_rewards(message):
                 raise ValueError(said)
+        if said := _no_prompt(observation):
+            raise ValueError(f"Observation(anew=True): {said}")
         return replace(observation, messages=messages)
     except FAILURES as error:
         return failure(error)
+
+
+def _no_prompt(observation: Observation) -> str:
+    """Return why an observation cannot begin the conversation anew; '' where it can, or does not.
+
+    What the agent said before is no turn in a new prompt: nobody samples it there.
+    """
+    if not observation.anew:
+        return ""
+    if observation.failed:
+        return "a step that failed begins nothing anew: leave out anew or failed"
+    if not observation.messages:
+        return "it has no messages, and they are the whole prompt that the agent reads next"
+    other = {message["role"] for message in observation.messages} - {"system", "user"}
+    if other:
+        return (
+            f"a message has the role {min(other)!r}: say in a user's message what was done and "
+            "answered before; a new prompt has messages of system and user alone"
+        )
+    return ""
 
 
 def storable(text: str) -> str:

@@ -39,13 +39,18 @@ def agent_rows(
     advantages: Advantages,
     seed: int,
     domains: DomainsOfTasks | None = None,
+    sequences: pl.DataFrame | None = None,
 ) -> UpdateRows:
     """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
+
+    Each sequence of an attempt is a row, those of one attempt adjacent and in order, with the
+    reward of the attempt. Whether a limit ended it, and whether it is drawn, is the attempt's too.
 
     `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
     `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.
     `max_groups` is the most that an update draws; `advantages` are the algorithm's.
-    `domains` are those of a run of several, which share the stored groups.
+    `domains` are those of a run of several, which share the stored groups. `sequences` is the table
+    `trace_sequences` of both; where the drawn attempts have none, rows have no column `sequence`.
     """
     current, max_age = policy_version, mixture.max_policy_age
     young = [admissible(v, current=current, max_age=max_age) for v in stored["policy_version"]]
@@ -55,16 +60,30 @@ def agent_rows(
     rows = _drawn(pl.concat([new, history]), mixture, max_groups, seed, domains)
     ends = traces.select("trace_id", truncated=pl.col("finish_reason") == FinishReason.LENGTH.value)
     attempts = tokens.join(ends, on="trace_id", maintain_order="left")
-    training = rows.join(attempts, on="trace_id", maintain_order="left").select(
+    training = rows.join(attempts, on="trace_id", maintain_order="left")
+    if sequences is not None:
+        training = _with_further(training, sequences)
+    training = training.rename({"token_ids": "completion_ids"}).select(
         "group_id",
-        "prompt_ids",
-        pl.col("token_ids").alias("completion_ids"),
-        "logprobs",
-        "loss_mask",
+        *("prompt_ids", "completion_ids", "logprobs", "loss_mask"),
         "reward",
         "truncated",
+        *(["sequence"] if "sequence" in training.columns else []),
     )
     return UpdateRows(training, _samples(rows, epoch, advantages))
+
+
+def _with_further(first: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of attempts, each with the rows of its further sequences behind it."""
+    ids = ("prompt_ids", "token_ids", "logprobs", "loss_mask")
+    placed = first.with_row_index("place").with_columns(sequence=pl.lit(0, pl.Int64))
+    further = placed.drop("sequence", *ids).join(
+        sequences.select("trace_id", "sequence", *ids), on="trace_id"
+    )
+    if further.is_empty():
+        return first
+    whole = pl.concat([placed, further.select(placed.columns)])
+    return whole.sort("place", "sequence").drop("place")
 
 
 def _drawn(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,9 @@ def attempt(
 ) -> Iterator[tuple[int, dict[str, pl.DataFrame]]]:
     """Yield the number of each shard and its rows by table, once it is whole.
 
+    Of `trace_sequences` there are rows, and the table, only where a conversation began anew: so the
+    output of all other runs stays what it was.
+
     Args:
         player: pi_agent.
         tasks: all tasks of the epoch; a shard is a range of their places.
@@ -93,9 +97,14 @@ def attempt(
         attempts = [(group_id(epoch, scope, at), one) for at in shards[number] for one in whole[at]]
         traces = [_scalars(*one, epoch, policy_version) for one in attempts]
         tokens = [_payload(*one, decode) for one in attempts]
+        more = [row for one in attempts for row in _more(*one)]
         yield (
             number,
-            {"traces": frame("traces", traces), "trace_tokens": frame("trace_tokens", tokens)},
+            {
+                "traces": frame("traces", traces),
+                "trace_tokens": frame("trace_tokens", tokens),
+                **({"trace_sequences": frame("trace_sequences", more)} if more else {}),
+            },
         )
 
 
@@ -112,7 +121,8 @@ def scored_again(
 
 
 def _scalars(group: str, rollout: Rollout, epoch: int, version: int) -> dict[str, Any]:
-    read, wrote = rollout.usage or (len(rollout.prompt_ids), sum(rollout.loss_mask))
+    prompts = sum(len(one.prompt_ids) for one in rollout.sequences)
+    read, wrote = rollout.usage or (prompts, rollout.sampled)
     return {
         "trace_id": trace_id(group, rollout.sample_index),
         "epoch": epoch,
@@ -134,7 +144,10 @@ def _payload(
     group: str, rollout: Rollout, decode: Callable[[Sequence[int]], str]
 ) -> dict[str, Any]:
     sampled = [
-        token for token, mask in zip(rollout.token_ids, rollout.loss_mask, strict=True) if mask
+        token
+        for one in rollout.sequences
+        for token, mask in zip(one.token_ids, one.loss_mask, strict=True)
+        if mask
     ]
     return {
         "trace_id": trace_id(group, rollout.sample_index),
@@ -145,3 +158,12 @@ def _payload(
         "messages": canonical_json(list(rollout.messages)).decode(),
         "response_text": decode(sampled) if rollout.usage is None else rollout.said,
     }
+
+
+def _more(group: str, rollout: Rollout) -> list[dict[str, Any]]:
+    """Return the rows of `trace_sequences` of an attempt; most have none."""
+    trace = trace_id(group, rollout.sample_index)
+    return [
+        {"trace_id": trace, "sequence": number, **asdict(one)}
+        for number, one in enumerate(rollout.more, 1)
+    ]

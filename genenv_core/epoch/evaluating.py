@@ -225,6 +225,6 @@ def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
         "sample_index": rollout.sample_index,
         "success": verdict.success,
         "reward": verdict.reward,
-        "response_tokens": sum(rollout.loss_mask),
+        "response_tokens": rollout.sampled,
         "failure": reason(rollout.error)[:80] or verdict.failure,
     }

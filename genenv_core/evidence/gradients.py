@@ -16,6 +16,7 @@ from genenv_core.algorithm.advantages import group_advantages
 from genenv_core.algorithm.paired import interval, unpaired
 from genenv_core.algorithm.stats import mean
 from genenv_core.compare.charts import Spot
+from genenv_core.errors import ConfigError
 from genenv_core.evidence.finding import Finding, all_hold, line_chart
 from genenv_core.storage import paths
 from genenv_core.storage.sql.catalog import query
@@ -35,6 +36,16 @@ WHERE t.error = '' AND t.epoch <= {epochs}
 ORDER BY t.epoch, t.group_id, t.sample_index
 """
 
+
+def check_single(connection: duckdb.DuckDBPyConnection) -> None:
+    """Raise ConfigError where attempts have several sequences: what follows reads the first."""
+    if query(connection, "SELECT 1 FROM trace_sequences LIMIT 1").height:
+        raise ConfigError(
+            "attempts of this run have several sequences (table trace_sequences), and this reads "
+            "the first alone: name a run whose domain never begins the conversation anew"
+        )
+
+
 Norms = dict[float, list[tuple[float, float]]]
 """Success rate of a group -> its gradient's norms: as trained, and with plain differences."""
 
@@ -43,8 +54,10 @@ def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Nor
     """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run.
 
     `connection` is over the tables of the run, `home` the folder of its root, where checkpoints
-    are; groups of epochs 1 to `epochs` count. Raises ModelError where a checkpoint is missing.
+    are; groups of epochs 1 to `epochs` count. Raises ModelError where a checkpoint is missing, and
+    ConfigError where attempts have several sequences.
     """
+    check_single(connection)
     import torch
 
     from genenv_core.engines.transformers.loading import load_model

@@ -58,7 +58,11 @@ Finished = tuple[int, list[Rollout]]
 
 @dataclass(slots=True)
 class _EndpointAttempt:
-    """One attempt; `usage` is (tokens of the first prompt, tokens written)."""
+    """One attempt; `usage` is (tokens of its first prompt, tokens written).
+
+    A prompt with which the conversation begins anew counts as the first. The messages of the
+    conversation under way begin at `start`; `begins` says that none of its turns was taken yet.
+    """
 
     task_id: str
     sample_index: int
@@ -66,6 +70,8 @@ class _EndpointAttempt:
     tools: list[JsonObject]
     turns: int = 0
     errors: int = 0
+    start: int = 0
+    begins: bool = True
     usage: list[int] = field(default_factory=lambda: [0, 0])
 
     def rollout(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> Rollout:
@@ -275,7 +281,9 @@ class ChatPlayer:
         params = asked.params
         return self._client.body(
             asked.seed_of(attempt.task_id, attempt.sample_index, attempt.turns),
-            messages=openai_messages(with_calls(attempt.messages, readable, infer=False)),
+            messages=openai_messages(
+                with_calls(attempt.messages[attempt.start :], readable, infer=False)
+            ),
             tools=attempt.tools or None,
             max_tokens=params.max_tokens,
             temperature=params.temperature,
@@ -288,8 +296,9 @@ class ChatPlayer:
         """Take a turn of the model and the environment's answer; return a finished attempt."""
         text = storable(canonical(reply.text, reply.calls))
         attempt.messages.append({"role": "assistant", "content": text})
-        if not attempt.turns:
-            attempt.usage[0] = reply.prompt_tokens
+        if attempt.begins:
+            attempt.usage[0] += reply.prompt_tokens
+            attempt.begins = False
         attempt.usage[1] += reply.tokens
         attempt.turns += 1
         if reply.finish is FinishReason.LENGTH:
@@ -297,16 +306,18 @@ class ChatPlayer:
         if reply.finish is FinishReason.ERROR:
             return attempt.rollout(FinishReason.ERROR, reply.error, Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
-        attempt.messages.extend(
-            as_observed(message, observation) for message in observation.messages
-        )
+        answered = [as_observed(message, observation) for message in observation.messages]
+        if observation.anew and not observation.done:
+            answered[0]["anew"] = True
+            attempt.start, attempt.begins = len(attempt.messages), True
+        attempt.messages.extend(answered)
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
             why = broken(observation, attempt.task_id, attempt.turns, text)
             return attempt.rollout(FinishReason.ERROR, why, observation.cause)
         if observation.done:
             return attempt.rollout(FinishReason.STOP)
-        used = reply.prompt_tokens + reply.tokens
+        used = 0 if attempt.begins else reply.prompt_tokens + reply.tokens
         if attempt.turns >= self._bounds.max_turns or used >= self._bounds.max_length:
             return attempt.rollout(FinishReason.LENGTH)
         return None

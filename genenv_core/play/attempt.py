@@ -4,6 +4,7 @@ The ids that a policy sampled are kept as they are. What ends an attempt:
 
 - the environment says done: `stop`;
 - a completion hits its token bound, or `max_turns` or `max_length` is reached: `length`;
+  `max_length` holds for each sequence, `max_turns` for all of them;
 - the engine fails for this attempt alone, the episode cannot start, its tools fail `max_errors`
   times in a row or in the last turn, or its prompt leaves the agent no room: `error`, with a
   message and its cause.
@@ -25,6 +26,7 @@ from genenv_core.types import (
     Cause,
     Completion,
     FinishReason,
+    FurtherSequence,
     JsonObject,
     Message,
     Observation,
@@ -45,7 +47,7 @@ class AttemptBounds:
     Args:
         n: attempts a task, at least 1.
         max_turns: completions in one attempt, at least 1.
-        max_length: tokens of one attempt, prompt and observations included.
+        max_length: tokens of one sequence, prompt and observations included.
         max_errors: failing steps in a row after which an attempt counts as broken.
     """
 
@@ -108,7 +110,8 @@ class Attempt:
 
     `actions` are the agent's texts that its environment has answered. `lasting` says that the same
     seeds would break it again, as where pi_env says in the place of the tools what fits nothing.
-    `stranded` says that its environment is gone and that nobody can make it anew.
+    `stranded` says that its environment is gone and that nobody can make it anew. The ids are those
+    of the sequence under way, which begins at `turn` and `message`; `before` are the finished ones.
     """
 
     task_id: str
@@ -129,6 +132,9 @@ class Attempt:
     cause: Cause | None = None
     lasting: bool = False
     stranded: bool = False
+    turn: int = 0
+    message: int = 0
+    before: list[FurtherSequence] = field(default_factory=list[FurtherSequence])
 
     @property
     def passing(self) -> bool:
@@ -137,11 +143,11 @@ class Attempt:
 
     @property
     def length(self) -> int:
-        """Tokens so far, the prompt's included."""
+        """Tokens of the sequence so far, the prompt's included."""
         return len(self.prompt_ids) + len(self.token_ids)
 
     def request(self, seed_of: SeedOf) -> SampleRequest:
-        """Return what to sample for the next turn: every id so far, as it was sampled and seen."""
+        """Return what to sample for the next turn: all ids of the sequence, as sampled and seen."""
         return SampleRequest(
             prompt_ids=(*self.prompt_ids, *self.token_ids),
             seed=seed_of(self.task_id, self.sample_index, self.turns),
@@ -175,6 +181,9 @@ class Attempt:
     def observe(self, observation: Observation, chat: ChatFormat, bounds: AttemptBounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
         answered = [as_observed(message, observation) for message in observation.messages]
+        anew = observation.anew and not observation.done
+        if anew:
+            answered[0]["anew"] = True
         self.messages.extend(answered)
         if observation.failed:
             self.errors += 1
@@ -192,6 +201,8 @@ class Attempt:
             self.end(FinishReason.STOP)
         elif last:
             self.end(FinishReason.LENGTH)
+        elif anew:
+            self._begin_anew(observation.messages, chat, bounds)
         else:
             before = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
             between = chat.continuation(list(map(unrewarded, observation.messages)), before)
@@ -202,6 +213,29 @@ class Attempt:
             self.logprobs.extend([0.0] * len(between))
             self.loss_mask.extend([0] * len(between))
 
+    def _begin_anew(
+        self, messages: Sequence[Message], chat: ChatFormat, bounds: AttemptBounds
+    ) -> None:
+        """Finish the sequence; the next one has these messages, the last ones, for its prompt."""
+        prompt = chat.first_prompt(list(map(unrewarded, messages)), self.tools)
+        if len(prompt) >= bounds.max_length:
+            self.end(FinishReason.LENGTH)
+            return
+        self.before.append(self._sequence())
+        self.turn, self.message = self.turns, len(self.messages) - len(messages)
+        self.prompt_ids = prompt
+        self.token_ids, self.logprobs, self.loss_mask = [], [], []
+
+    def _sequence(self) -> FurtherSequence:
+        return FurtherSequence(
+            turn=self.turn,
+            message=self.message,
+            prompt_ids=self.prompt_ids,
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            loss_mask=tuple(self.loss_mask),
+        )
+
     def end(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> None:
         """Let nothing more come."""
         self.finish, self.error, self.cause = finish, error, cause
@@ -209,18 +243,20 @@ class Attempt:
     def rollout(self) -> Rollout:
         """Return the finished record."""
         assert self.finish is not None
+        first, *more = [*self.before, self._sequence()]
         return Rollout(
             task_id=self.task_id,
             sample_index=self.sample_index,
-            prompt_ids=self.prompt_ids,
-            token_ids=tuple(self.token_ids),
-            logprobs=tuple(self.logprobs),
-            loss_mask=tuple(self.loss_mask),
+            prompt_ids=first.prompt_ids,
+            token_ids=first.token_ids,
+            logprobs=first.logprobs,
+            loss_mask=first.loss_mask,
             messages=tuple(self.messages),
             turns=self.turns,
             finish_reason=self.finish,
             error=self.error,
             cause=self.cause,
+            more=tuple(more),
         )
 
 

@@ -91,10 +91,12 @@ def _exchange(messages: Sequence[Message], place: int, read: Reader, infer: bool
     if not messages or messages[0]["role"] != "assistant" or messages[0].get("tool_calls"):
         return list(messages)
     said, *answers = messages
+    # What the agent reads anew is a prompt and answers nothing, whoever says it.
+    end = next((i for i, message in enumerate(answers) if message.get("anew")), len(answers))
     text, read_ones = said["content"], read(said["content"])
     calls = [_entry(call, text, f"call_{place}_{i}") for i, call in enumerate(read_ones)]
     role = "tool" if not infer or any(m["role"] == "tool" for m in answers) else "user"
-    answering = [i for i, message in enumerate(answers) if message["role"] == role]
+    answering = [i for i, message in enumerate(answers[:end]) if message["role"] == role]
     if infer and not calls and role == "tool":
         answering = [i for i in answering if not answers[i].get("error")]
         shown = [f"call_{place}_{i}" for i in range(len(answering))]

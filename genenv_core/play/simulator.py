@@ -15,7 +15,7 @@ from jsonschema.exceptions import SchemaError, best_match
 from jsonschema.validators import Draft202012Validator, validator_for
 from referencing import Registry
 
-from genenv_core.domains.protocol import Domain, SimulatedTools
+from genenv_core.domains.protocol import Domain, SimulatedTools, begins_anew
 from genenv_core.domains.steps import FAILURES, error_line, failure
 from genenv_core.errors import ConfigError
 from genenv_core.play.chat import ChatFormat
@@ -48,6 +48,12 @@ class Simulator:
             raise ConfigError(
                 f"tools.execution is simulated, and the domain {domain.name!r} does not say how "
                 "pi_env plays its tools: set inline or workers, or give it SimulatedTools"
+            )
+        if begins_anew(domain):
+            raise ConfigError(
+                f"tools.execution is simulated, and with these options the domain {domain.name!r} "
+                "begins the conversation anew: pi_env writes what a tool says, and no prompts; set "
+                "inline or workers"
             )
         self.chat = chat
         self._domain, self._name = domain, domain.name

@@ -21,6 +21,9 @@ from genenv_core.types import JsonObject, Message
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of tools that OpenAI-style APIs allow."""
 
+ANEW = "anew"
+"""What stands beside who speaks where the agent reads nothing of what was said before."""
+
 UNKNOWN = "unknown"
 """Name of a call that cannot be read and names no tool."""
 
@@ -41,7 +44,8 @@ class ToolCall:
 class Turn:
     """One message: who speaks, and texts and calls in the order in which they were written.
 
-    `earned` are the rewards that an environment gave with it, in words, such as `reward 0.5`.
+    `earned` are the rewards that an environment gave with it, in words, such as `reward 0.5`. The
+    first one of a prompt with which the conversation began anew has the name `ANEW`.
     """
 
     role: str
@@ -120,7 +124,8 @@ def _turn(message: Message) -> Turn:
     calls = (_read(entry.get("function")) for entry in recorded)
     parts += [call for call in calls if call is not None]
     said = tuple(part for part in parts if part)
-    return Turn(message["role"], said, message.get("name", ""), earned(message))
+    name = message.get("name", "") or (ANEW if message.get("anew") else "")
+    return Turn(message["role"], said, name, earned(message))
 
 
 def _cut(text: str, calls: Sequence[JsonObject]) -> list[str | ToolCall]:

@@ -19,7 +19,7 @@ class Traces(Table, key=("trace_id",), version=2, added={2: ("cause",)}):
     sample_index: int = fields.count("Index of the rollout in its group, from 0.")
     policy_version: int = fields.count("Version of pi_agent that sampled it; 0 is the bootstrap.")
     turns: int = fields.count("Completions that the agent gave.")
-    prompt_tokens: int = fields.count("Tokens of the first prompt.")
+    prompt_tokens: int = fields.count("Tokens of the first prompt, and of each that begins anew.")
     response_tokens: int = fields.count("Tokens that the agent sampled, all turns together.")
     tool_calls: int = fields.count("Tool calls that the agent made.")
     finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
@@ -32,21 +32,23 @@ class Traces(Table, key=("trace_id",), version=2, added={2: ("cause",)}):
     )
 
 
-class TraceTokens(
-    Table,
-    key=("trace_id",),
-    rules={
-        "token_ids, logprobs and loss_mask are equally long": (
-            pl.col("token_ids").list.len() == pl.col("logprobs").list.len()
-        )
-        & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
-    },
-):
-    """One row a rollout of pi_agent, its tokens and messages."""
+_EQUALLY_LONG = {
+    "token_ids, logprobs and loss_mask are equally long": (
+        pl.col("token_ids").list.len() == pl.col("logprobs").list.len()
+    )
+    & (pl.col("token_ids").list.len() == pl.col("loss_mask").list.len()),
+}
+
+
+class TraceTokens(Table, key=("trace_id",), rules=_EQUALLY_LONG):
+    """One row a rollout of pi_agent, its messages, and the tokens of its first sequence."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of the first prompt.")
-    token_ids: fields.TokenIds = fields.token_ids("Token ids after the first prompt, all turns.")
+    token_ids: fields.TokenIds = fields.token_ids(
+        "Token ids after the first prompt, all turns; to where the conversation began anew, if it "
+        "did: `trace_sequences` goes on there."
+    )
     logprobs: fields.Logprobs = fields.logprobs(
         "Natural-log probability of each token when sampled; 0 for observation tokens."
     )
@@ -55,6 +57,30 @@ class TraceTokens(
     )
     messages: str = fields.json_array("Whole transcript, JSON array of chat messages.")
     response_text: str = fields.text("Text of the agent's completions, all turns.")
+
+
+class TraceSequences(
+    Table,
+    key=("trace_id", "sequence"),
+    rules=_EQUALLY_LONG | {"sequences count from 1": pl.col("sequence") >= 1},
+):
+    """One row a further sequence of a rollout: its conversation began anew, with a new prompt."""
+
+    trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.")
+    sequence: int = fields.count("Number of the sequence in the rollout; 0 is in `trace_tokens`.")
+    turn: int = fields.count("First turn of the rollout in this sequence, from 0.")
+    message: int = fields.count(
+        "Place of its first message in the `messages` of the rollout, from 0; they end where the "
+        "next sequence begins."
+    )
+    prompt_ids: fields.TokenIds = fields.token_ids("Token ids of its prompt.")
+    token_ids: fields.TokenIds = fields.token_ids("Token ids after its prompt, all its turns.")
+    logprobs: fields.Logprobs = fields.logprobs(
+        "Natural-log probability of each token when sampled; 0 for observation tokens."
+    )
+    loss_mask: fields.Mask = fields.members(
+        "1 for tokens that the agent sampled, 0 for observation tokens.", low=0, high=1, few=True
+    )
 
 
 class TrainerLogprobs(Table, key=("trace_id",)):

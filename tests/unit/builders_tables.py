@@ -233,6 +233,13 @@ def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) ->
                 }
             )
             if sample == 0:
+                rows["trace_sequences"].append(
+                    {
+                        "trace_id": trace_id, "sequence": 1, "turn": 1, "message": 2,
+                        "prompt_ids": [1, 5], "token_ids": [6, 2], "logprobs": [-0.5, -0.25],
+                        "loss_mask": [1, 1],
+                    }
+                )  # fmt: skip
                 rows["trainer_logprobs"].append(
                     {
                         "trace_id": trace_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,12 @@ from flows.view.reading import Panel, Reader
 from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
 from genenv_core.storage.sql.duck import text
-from genenv_core.storage.sql.lookup import measured_checkpoint, token_texts, tokenizer_of
+from genenv_core.storage.sql.lookup import (
+    measured_checkpoint,
+    token_texts,
+    tokenizer_of,
+    with_prompt,
+)
 from genenv_core.types import Policy
 
 LEVELS = 10
@@ -64,6 +70,8 @@ class ShownTrace:
     facts: Panel
     tokens: Panel
     trainer: Panel
+    further: Panel
+    """The sequences after the first, in order; none where the conversation never began anew."""
     held: HeldAttempt
     shown: list[ShownToken]
     updates: Panel
@@ -126,6 +134,11 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         "trainer", "The same tokens by the trainer",
         f"SELECT logprobs FROM trainer_logprobs WHERE trace_id = {text(trace)}",
     )  # fmt: skip
+    further = reader.panel(
+        "further", "Where the conversation began anew",
+        "SELECT sequence, turn, prompt_ids, token_ids, logprobs, loss_mask FROM trace_sequences "
+        f"WHERE {own} AND trace_id = {text(trace)} ORDER BY sequence",
+    )  # fmt: skip
     updates = reader.panel(
         "updates", "Updates that trained on it",
         "SELECT epoch, source, advantage, checkpoint, published FROM lineage "
@@ -136,9 +149,9 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     failed = facts.first["success"] is False
     tokenizer = tokenizer_of(reader.store, run, Policy.AGENT) if row else None
     return ShownTrace(
-        facts, tokens, trainer,
+        facts, tokens, trainer, further,
         held(json.loads(row["messages"]) if row else [], expected, failed=failed),
-        _tokens(tokenizer, row, trainer.first) if row else [], updates,
+        _tokens(tokenizer, row, trainer.first, further.rows) if row else [], updates,
         "".join(token_texts(tokenizer, row["prompt_ids"])) if row else "",
         expected, measured_checkpoint(reader.store, run),
     )  # fmt: skip
@@ -154,14 +167,22 @@ def _expected(reader: Reader, run: str, task: str) -> str:
 
 
 def _tokens(
-    tokenizer: Tokenizer | None, row: dict[str, Any], trainer: dict[str, Any] | None
+    tokenizer: Tokenizer | None,
+    row: dict[str, Any],
+    trainer: dict[str, Any] | None,
+    further: Sequence[dict[str, Any]],
 ) -> list[ShownToken]:
-    ids: list[int] = row["token_ids"]
-    texts = token_texts(tokenizer, ids)
-    again = trainer["logprobs"] if trainer else [None] * len(ids)
-    return [
-        ShownToken(shown, token, bool(sampled), logprob, scored)
-        for shown, token, sampled, logprob, scored in zip(
-            texts, ids, row["loss_mask"], row["logprobs"], again, strict=True
-        )
-    ]
+    """Return the tokens after the first prompt, and each further sequence with its prompt."""
+    sequences = [tuple(row[name] for name in ("token_ids", "logprobs", "loss_mask"))]
+    sequences += map(with_prompt, further)
+    found: list[ShownToken] = []
+    for number, (ids, logprobs, mask) in enumerate(sequences):
+        scored = trainer["logprobs"] if trainer and not number else [None] * len(ids)
+        texts = token_texts(tokenizer, ids)
+        found += [
+            ShownToken(shown, token, bool(sampled), logprob, again)
+            for shown, token, sampled, logprob, again in zip(
+                texts, ids, mask, logprobs, scored, strict=True
+            )
+        ]
+    return found

@@ -118,8 +118,9 @@ def drawn_turn(domain: SolvesItself, draft: TaskDraft, rng: random.Random) -> Se
     chosen = rng.randrange(len(turns))
     messages, episode = list(domain.agent_messages(draft)), domain.episode(draft, 0)
     for says in turns[:chosen]:
-        messages.append({"role": "assistant", "content": says})
-        messages += episode.step(says).messages
+        seen, before = episode.step(says), list(messages)
+        before.append({"role": "assistant", "content": says})
+        messages = [*([] if seen.anew else before), *seen.messages]
     return messages, turns[chosen]
 
 

@@ -8,7 +8,7 @@ difficulty is the number of looks.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, cast
 
 from pydantic import Field
@@ -46,6 +46,7 @@ from genenv_core.domains.trails.wording import (
     accepted,
     env_rules,
     render_answer,
+    render_history,
     render_look,
     tool_answer,
     tool_request,
@@ -75,6 +76,9 @@ class TrailsOptions(Record, use_attribute_docstrings=True):
 
     max_looks: int = Field(default=6, ge=1, le=MOST_LOOKS)
     """Most looks at cards in one task; a longer trail is out of range."""
+    history: int = Field(default=0, ge=0)
+    """Looks that the agent is shown with the request in each turn, the last ones: the conversation
+    then begins anew after each look. 0: it goes on, and holds all of them."""
     explain: bool = False
     """Whether the prompts of both policies open with the rules and an example; for models that were
     never trained on trails."""
@@ -128,7 +132,21 @@ class TrailsDomain(SeededTasks):
 
     def episode(self, draft: TaskDraft, seed: int) -> TrailsEpisode:
         """Return a fresh attempt; nothing in it is random."""
-        return TrailsEpisode(_cards(draft))
+        return TrailsEpisode(_cards(draft), self._begun_anew(draft))
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether each turn has a prompt of its own."""
+        return self.options.history > 0
+
+    def _begun_anew(self, draft: TaskDraft) -> Callable[[Sequence[str]], list[Message]] | None:
+        """Return what makes a prompt of the looks so far; None where the conversation goes on."""
+        most = self.options.history
+        if not most:
+            return None
+        return lambda looks: self._with_rules(
+            AGENT_RULES, render_history(draft.prompt, looks[-most:])
+        )
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
         """Return pi_env's prompt for what the tool says: the card asked for, and the field.
@@ -217,8 +235,14 @@ class TrailsDomain(SeededTasks):
 class TrailsEpisode:
     """One attempt: the tool reads cards until the agent says something without a call."""
 
-    def __init__(self, cards: Mapping[str, Card]) -> None:
-        self._cards = cards
+    def __init__(
+        self,
+        cards: Mapping[str, Card],
+        begun_anew: Callable[[Sequence[str]], list[Message]] | None = None,
+    ) -> None:
+        """`begun_anew` makes the next prompt of the looks; None: the conversation goes on."""
+        self._cards, self._begun_anew = cards, begun_anew
+        self._looks: list[str] = []
 
     def step(self, action: str) -> Observation:
         """Return the value of the field that was looked at; raises DomainError on a bad call."""
@@ -227,6 +251,9 @@ class TrailsEpisode:
         person, field = read_look(action)
         card = self._cards.get(person)
         content = card[field] if card else NO_CARD
+        if self._begun_anew is not None:
+            self._looks.append(f"{person} {field} {content}")
+            return Observation(tuple(self._begun_anew(self._looks)), done=False, anew=True)
         answer: Message = {"role": "tool", "name": TOOL, "content": content}
         return Observation((answer,), done=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from genenv_core.domains.parts import AIM, env_request
 from genenv_core.domains.tool_calls import written
@@ -30,6 +31,11 @@ def render_look(person: str, field: str) -> str:
 def render_answer(person: str, field: str, value: str) -> str:
     """Return the answer in a sentence, as the seed examples spell it."""
     return f"the {field} of {person} is {value}"
+
+
+def render_history(request: str, looks: Sequence[str]) -> str:
+    """Return the request with looks, each a person, a field and what the tool said of it."""
+    return " ; ".join([request, *looks])
 
 
 def accepted(person: str, field: str, value: str) -> list[str]:

@@ -136,6 +136,8 @@ class ExportedAttempt:
         answers = [as_observed(message, observation) for message in observation.messages]
         if observation.failed and observation.cause is not Cause.AGENT:
             raise EnvironmentLost(answers[-1]["content"] if answers else "it gave no answer")
+        if observation.anew and not observation.done:
+            raise EnvironmentLost("it begins the conversation anew, and a folder's has one alone")
         self.messages += answers
         self._errors = self._errors + 1 if observation.failed else 0
         self.broken = self._errors >= self._limits.errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from genenv_core.domains.protocol import Domain, judged_while_played
+from genenv_core.domains.protocol import Domain, begins_anew, judged_while_played
 from genenv_core.errors import ConfigError
 
 
@@ -17,4 +17,10 @@ def check_givable(domain: Domain, others: str = "") -> None:
             f"domain {domain.name}: its environment is a server, which judges attempts while they "
             "are played: give that server away, and the attempts with --pool d_train --format "
             f"jsonl{apart}"
+        )
+    if begins_anew(domain):
+        raise ConfigError(
+            f"domain {domain.name}: with these options it begins the conversation anew, and who "
+            "plays a folder keeps one conversation: give away tasks of a run without that option, "
+            "and these attempts with --pool d_train --format jsonl"
         )

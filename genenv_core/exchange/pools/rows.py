@@ -17,6 +17,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import duckdb
@@ -26,7 +28,7 @@ from genenv_core.algorithm.chance import above_chance
 from genenv_core.domains.protocol import Domain, tools_of
 from genenv_core.domains.tool_calls import canonical, reader_of
 from genenv_core.exchange import Format, Pool
-from genenv_core.exchange.pools.turns import fine_tuning, whole_turns
+from genenv_core.exchange.pools.turns import conversation_start, fine_tuning, whole_turns
 from genenv_core.play.calls import said_calls, with_calls
 from genenv_core.storage.sql.catalog import query
 from genenv_core.storage.sql.duck import text
@@ -192,7 +194,9 @@ class PoolReader:
                 **shown,
                 "turn": turn,
                 "calls": _calls(messages, place),
-                **_conversation(messages[:place], [messages[place]]),
+                **_conversation(
+                    messages[conversation_start(messages, place) : place], [messages[place]]
+                ),
             }
             for turn, place in enumerate(own)
         ]
@@ -200,11 +204,13 @@ class PoolReader:
     def _trace_jsonl(self, row: Row, index: int) -> list[Row]:
         messages = self._transcript(row["messages"])
         own = whole_turns(messages, row["turns"], row["finish_reason"], self.changes)
-        spoken = fine_tuning(messages, own, self.changes) if own else None
-        if spoken is None:
-            return []
         tools = tools_of(self._domain, _draft(row))
-        return [{"messages": spoken, "tools": list(tools)} if tools else {"messages": spoken}]
+        more = {"tools": list(tools)} if tools else {}
+        found = (
+            fine_tuning(messages[start:], [place - start for place in places], self.changes)
+            for start, places in groupby(own, partial(conversation_start, messages))
+        )
+        return [{"messages": spoken, **more} for spoken in found if spoken is not None]
 
     def _transcript(self, messages: str) -> list[Message]:
         """Return a stored transcript that names its calls; older ones are read for them here."""

@@ -51,6 +51,14 @@ def whole_turns(
     return own
 
 
+def conversation_start(messages: Sequence[Message], place: int) -> int:
+    """Return where the conversation begins that the agent had before it at this place.
+
+    0, or the last place before it at which the conversation began anew.
+    """
+    return next((i for i in range(place, 0, -1) if messages[i].get("anew")), 0)
+
+
 def fine_tuning(
     messages: Sequence[Message], own: Sequence[int], changes: Counter[str]
 ) -> list[JsonObject] | None:

@@ -52,8 +52,9 @@ class TraceRecord:
     `facts` are its rows of `traces` and `scores`, of a measurement those of `benchmark_items`,
     where `parts` say how it was judged. `sampled_by` is the digest of the checkpoint that wrote it,
     `shown` what that one read, as its tokenizer reads it back, with all that the chat template
-    adds; '' behind an endpoint. `trained` has a row for each update that used it: epoch, source,
-    advantage, checkpoint (what the update made), published.
+    adds; '' behind an endpoint. `tokens` are those after it; where the conversation began anew,
+    each further prompt and what follows it. `trained` has a row for each update that used it:
+    epoch, source, advantage, checkpoint (what the update made), published.
     """
 
     facts: Row
@@ -169,6 +170,7 @@ class _RecordReader:
     def _groups(self) -> Iterator[GroupRecord]:
         tokenizer = tokenizer_of(self._store, self._run, Policy.AGENT)
         traces: dict[str, list[TraceRecord]] = {}
+        further = self._further()
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         for row in query(
             self._con,
@@ -191,7 +193,12 @@ class _RecordReader:
                     or measured_checkpoint(self._store, self._run),
                     shown=shown,
                     messages=messages,
-                    tokens=_tokens(tokenizer, ids, logprobs, mask),
+                    tokens=_tokens(tokenizer, ids, logprobs, mask)
+                    + [
+                        token
+                        for one in further.get(row["trace_id"], [])
+                        for token in _tokens(tokenizer, *with_prompt(one))
+                    ],
                     trained=self._trained(Policy.AGENT, row["trace_id"], "advantage"),
                 )
             )
@@ -203,6 +210,19 @@ class _RecordReader:
                 selections=self._rows("selections", where),
                 traces=found,
             )
+
+    def _further(self) -> dict[str, list[Row]]:
+        """Return the further sequences of the traces that are wanted, by their ids, in order."""
+        wanted = f"task_id = {text(self._task_id)}{self._narrow}"
+        found: dict[str, list[Row]] = {}
+        for row in query(
+            self._con,
+            f"SELECT * FROM trace_sequences WHERE {self._own} AND trace_id IN "
+            f"(SELECT trace_id FROM traces WHERE {self._own} AND {wanted}) "
+            "ORDER BY trace_id, sequence",
+        ).to_dicts():
+            found.setdefault(row["trace_id"], []).append(row)
+        return found
 
     def _checkpoint(self, policy: str, version: int | None) -> str | None:
         """Return the digest of the weights that were current as this version."""
@@ -261,6 +281,13 @@ def measured_checkpoint(store: Store, run: str) -> str | None:
         return None
     model = manifest.key_parts["inputs"]["model"]
     return model.partition("@")[0] if isinstance(model, str) else None
+
+
+def with_prompt(row: Row) -> tuple[list[int], list[float], list[int]]:
+    """Return ids, logprobs and mask of a further sequence; its prompt stands first, not sampled."""
+    prompt = row["prompt_ids"]
+    ids, logprobs, mask = (row[name] for name in ("token_ids", "logprobs", "loss_mask"))
+    return [*prompt, *ids], [0.0] * len(prompt) + logprobs, [0] * len(prompt) + mask
 
 
 def _tokens(

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import torch
 from trl.trainer.utils import pad
 
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
-from genenv_core.errors import NumericalError
+from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
 from genenv_core.training.updates.grpo import GrpoRequest
+
+Value = TypeVar("Value")
 
 _COLUMNS = {
     "group_id": pl.String,
@@ -27,6 +29,8 @@ _COLUMNS = {
     "reward": pl.Float64,
     "truncated": pl.Boolean,
 }
+SEQUENCE = "sequence"
+"""The column that numbers the sequences of an attempt; only where an attempt has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,11 @@ class StoredRollouts:
 
     Where fewer attempts of a group have a verdict, rows without a reward and without a sampled
     token make it whole: TRL takes no mean over them, and they have no part in any loss.
+
+    A further sequence of an attempt is a row too. It has no reward of its own, so that an attempt
+    counts once in the mean of its group, and the advantage of the row in `heads`, its attempt's
+    first. Groups are then as wide as the one with the most sequences. `heads` is None where each
+    attempt has one sequence.
     """
 
     group_size: int
@@ -44,17 +53,29 @@ class StoredRollouts:
     logprobs: list[list[float]]
     loss_mask: list[list[int]]
     rewards: list[float | None]
+    heads: list[int] | None = None
 
     @classmethod
     def read(cls, request: GrpoRequest) -> StoredRollouts:
         """Return the checked rollouts of a request; `TrainingError` names group and value."""
-        frame = read_rows(request.rows, _COLUMNS, f"pi_{request.policy.value}")
+        who = f"pi_{request.policy.value}"
+        frame = read_rows(request.rows, _COLUMNS, who, maybe={SEQUENCE: pl.Int64})
+        several = SEQUENCE in frame.columns
         _check(frame, request.group_size)
-        frame = _whole(frame, request.group_size)
+        size = request.group_size
+        if several:
+            _check_sequences(frame, request.settings.loss_type)
+            size = max(size, *frame.group_by("group_id").len()["len"].to_list())
+        frame = _whole(frame, size)
         columns = {name: frame[name].to_list() for name in frame.columns}
-        groups = tuple(columns.pop("group_id")[:: request.group_size])
-        truncated = columns.pop("truncated")
-        rollouts = cls(request.group_size, groups, rewards=columns.pop("reward"), **columns)
+        groups = tuple(columns.pop("group_id")[::size])
+        truncated, rewards = columns.pop("truncated"), columns.pop("reward")
+        heads = None
+        if several:
+            numbers = columns.pop(SEQUENCE)
+            heads = [row - number for row, number in enumerate(numbers)]
+            rewards = [None if n else one for n, one in zip(numbers, rewards, strict=True)]
+        rollouts = cls(size, groups, rewards=rewards, heads=heads, **columns)
         if not request.settings.mask_truncated:
             return rollouts
         lengths = map(len, rollouts.completion_ids)
@@ -68,6 +89,20 @@ class StoredRollouts:
             group: sum(reward is not None for reward in rewards[index * size : (index + 1) * size])
             for index, group in enumerate(self.groups)
         }
+
+    def of_attempts(self, values: Sequence[Value]) -> list[Value]:
+        """Return for each row what `values` has, by row, for the first row of its attempt."""
+        return list(values) if self.heads is None else [values[head] for head in self.heads]
+
+    def heads_within(self, groups: Sequence[str]) -> list[int]:
+        """Return, for rows of these whole groups, where each one's attempt begins among them."""
+        size, heads = self.group_size, self.of_attempts(range(len(self.rewards)))
+        firsts = [self.groups.index(group) * size for group in groups]
+        return [
+            place * size + heads[row] - first
+            for place, first in enumerate(firsts)
+            for row in range(first, first + size)
+        ]
 
     @property
     def tokens(self) -> int:
@@ -134,8 +169,10 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
     refuse_row(infinite, pl.col("logprobs"), "logprobs must be finite", error=NumericalError)
     refuse_row(logprobs.max() > 1e-3, logprobs.max(), "logprobs above 0")
     refuse_row(~reward.is_finite(), reward, "reward must be finite", error=NumericalError)
+    numbered = SEQUENCE in frame.columns
+    attempts = (pl.col(SEQUENCE) == 0).sum() if numbered else pl.len()
     groups = frame.group_by("group_id", maintain_order=True).agg(
-        pl.len().alias("rows"), reward.min().alias("low"), reward.max().alias("high")
+        attempts.alias("rows"), reward.min().alias("low"), reward.max().alias("high")
     )
     rows, low, high = pl.col("rows"), pl.col("low"), pl.col("high")
     refuse_group = partial(refuse, groups, key="group_id")
@@ -144,6 +181,24 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
     refuse_group(high - low <= EQUAL_REWARDS, low, "all rewards equal, no signal")
     span = frame.select(pl.col("group_id").rle().struct.unnest())
     refuse(span, pl.col("value").is_duplicated(), pl.col("len"), "rows not adjacent", key="value")
+
+
+def _check_sequences(frame: pl.DataFrame, loss_type: str) -> None:
+    """Raise `TrainingError` where rows are no sequences of attempts, or a loss cannot take them.
+
+    The loss `grpo` takes the mean of each row, so that an attempt of three sequences would count
+    three times.
+    """
+    number, before = pl.col(SEQUENCE), pl.col(SEQUENCE).shift().over("group_id")
+    follows = (number == 0) | (number == before + 1).fill_null(value=False)
+    same = (number == 0) | (pl.col("reward") == pl.col("reward").shift())
+    refuse(frame, ~follows, number, "sequences of an attempt not in order", key="group_id")
+    refuse(frame, ~same, pl.col("reward"), "two rewards in one attempt", key="group_id")
+    if loss_type == "grpo" and frame[SEQUENCE].sum():
+        raise TrainingError(
+            "grpo.loss_type grpo takes the mean of each sequence by itself, and some attempts have "
+            "several: they would count several times; set dapo, bnpo or dr_grpo"
+        )
 
 
 def _whole(frame: pl.DataFrame, group_size: int) -> pl.DataFrame:
@@ -159,6 +214,7 @@ def _whole(frame: pl.DataFrame, group_size: int) -> pl.DataFrame:
             loss_mask=one.cast(pl.List(pl.Int64)),
             reward=pl.lit(None, pl.Float64),
             truncated=pl.lit(False),
+            **({SEQUENCE: pl.lit(0, pl.Int64)} if SEQUENCE in frame.columns else {}),
         )
         groups += [rows, *[empty] * (group_size - rows.height)]
     return pl.concat(groups)

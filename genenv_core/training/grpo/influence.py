@@ -169,18 +169,19 @@ def alignments(
         settings: clips, normalisation, and whether advantages are scaled.
     """
     size, found = rollouts.group_size, list[GroupInfluence]()
+    heads = rollouts.of_attempts(range(len(rollouts.rewards)))
     rows = sum(reward is not None for reward in rollouts.rewards)
     longest = max(map(len, rollouts.completion_ids))
     for index, group in enumerate(rollouts.groups):
-        members = [
-            row
-            for row in range(index * size, (index + 1) * size)
-            if rollouts.rewards[row] is not None
-        ]
-        rewards = [reward for row in members if (reward := rollouts.rewards[row]) is not None]
+        own = range(index * size, (index + 1) * size)
+        judged = [row for row in own if rollouts.rewards[row] is not None]
+        rewards = [reward for row in judged if (reward := rollouts.rewards[row]) is not None]
         scaled = group_advantages(rewards, scale=settings.scale_rewards == "group")
+        by_attempt = dict(zip(judged, scaled, strict=True))
+        members = [row for row in own if heads[row] in by_attempt]
         parts: list[float] = []
-        for row, advantage in zip(members, scaled, strict=True):
+        for row in members:
+            advantage = by_attempt[heads[row]]
             mask = rollouts.loss_mask[row]
             divisor = {
                 "grpo": rows * max(sum(mask), 1),

@@ -13,6 +13,8 @@ Departures from TRL, with their reasons:
   counted while training, and an update that missed or repeated one is an error.
 - A group may have fewer rows than n, as attempts that an environment or an engine broke have no
   verdict. Means over rows do not count them.
+- An attempt may have several sequences, each a row. Its reward counts once in its group, and each
+  of its rows has its advantage. What divides by rows divides by attempts.
 - `max_mismatch` compares with the weights that the update starts from, before its first step (a
   resumed update too). TRL masks such tokens with vLLM alone, and weighs those that it keeps.
 - `mask_truncated` goes by the stored end of the rollout. TRL looks for a last token of its
@@ -129,8 +131,8 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             # Formal: TRL wants whole groups in its own generation batch, but `StepBatches` makes
             # them. Equal to the accumulation, so TRL sees no need to score old logprobs.
             steps_per_generation=micro_batches,
-            per_device_train_batch_size=request.group_size,
-            num_generations=request.group_size,
+            per_device_train_batch_size=self.rollouts.group_size,
+            num_generations=self.rollouts.group_size,
             shuffle_dataset=False,
             max_completion_length=max(len(ids) for ids in self.rollouts.completion_ids),
             temperature=request.temperature,
@@ -172,6 +174,9 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             output = super()._generate_and_score_completions(inputs)
         finally:
             self.beta = beta
+        if self.rollouts.heads is not None:
+            groups = [row["prompt"] for row in inputs[:: self.rollouts.group_size]]
+            output["advantages"] = output["advantages"][self.rollouts.heads_within(groups)]
         output["old_per_token_logps"] = output["sampling_per_token_logps"]
         return output
 

@@ -19,6 +19,10 @@ averages rows of the step by their own token mean, `dr_grpo` divides by rows tim
 completion of the update (arXiv 2503.20783 takes a constant), `bnpo` divides by the sampled tokens
 of the batch, which equals `dapo` where the step is the batch. TRL's mean and deviation of a group
 with fewer rows than n are those of its rewards.
+
+An attempt of several sequences has one advantage, which each of its sampled tokens gets. `dapo` and
+`bnpo` divide by the sampled tokens of all sequences of the step, `dr_grpo` by its attempts times
+the longest completion of one sequence. `grpo` would count it once a sequence, and refuses it.
 """
 
 # TRL comes without complete types.

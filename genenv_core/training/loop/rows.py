@@ -11,12 +11,19 @@ import polars as pl
 from genenv_core.errors import GenenvError, TrainingError
 
 
-def read_rows(path: Path, columns: dict[str, Any], policy: str) -> pl.DataFrame:
-    """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable."""
+def read_rows(
+    path: Path, columns: dict[str, Any], policy: str, *, maybe: dict[str, Any] | None = None
+) -> pl.DataFrame:
+    """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable.
+
+    Of the columns `maybe` those that are there come behind them.
+    """
     try:
         frame = pl.read_parquet(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise TrainingError(f"rows of {policy} in {path} cannot be read: {error}") from error
+    there = {name: kind for name, kind in (maybe or {}).items() if name in frame.columns}
+    columns = columns | there
     if missing := [name for name in columns if name not in frame.columns]:
         raise TrainingError(f"rows of {policy} in {path} lack column(s) {', '.join(missing)}")
     if frame.is_empty():

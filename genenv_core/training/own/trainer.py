@@ -54,6 +54,7 @@ class OwnLossTrainer(RolloutTrainer):
         check_passes(self._name, self._algorithm, request.settings.passes)
         check_losses(self._name, self._algorithm)
         self._advantages = _by_row(self._name, self._algorithm, rollouts)
+        self._rewards = rollouts.of_attempts([reward or 0.0 for reward in rollouts.rewards])
         super().__init__(model, tokenizer, reference, rollouts, request, home)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class OwnLossTrainer(RolloutTrainer):
             first = self._first_row[row["prompt"]]
             rows += range(first, first + size)
         device = self.accelerator.device
-        rewards = [self.rollouts.rewards[row] or 0.0 for row in rows]
+        rewards = [self._rewards[row] for row in rows]
         output["advantages"] = torch.tensor([self._advantages[row] for row in rows], device=device)
         output["own_rewards"] = torch.tensor(rewards, device=device)
         return output
@@ -106,7 +107,7 @@ def update(request: OwnRequest, stop: Callable[[], bool]) -> UpdateResult:
 
 
 def _by_row(name: str, algorithm: AgentAlgorithm, rollouts: StoredRollouts) -> list[float]:
-    """Return the advantage of each row, 0 for one without a verdict."""
+    """Return the advantage of each row, which is its attempt's; 0 for one without a verdict."""
     size, rewards = rollouts.group_size, rollouts.rewards
     groups = [rewards[first : first + size] for first in range(0, len(rewards), size)]
     judged = [[reward for reward in group if reward is not None] for group in groups]
@@ -114,4 +115,4 @@ def _by_row(name: str, algorithm: AgentAlgorithm, rollouts: StoredRollouts) -> l
     for group, advantages in zip(groups, advantages_of(name, algorithm, judged), strict=True):
         own = iter(advantages)
         made += [0.0 if reward is None else next(own) for reward in group]
-    return made
+    return rollouts.of_attempts(made)

@@ -23,6 +23,8 @@ class GrpoRequest(UpdateRequest):
     `completion_ids` list<int32>, `logprobs` list<float32> (under the policy that sampled them),
     `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64, `truncated` bool (a limit
     of length or turns ended it). Every group has the same number of rows and unequal rewards.
+    Where attempts have several sequences, each is a row, behind the one before it, and the column
+    `sequence` int64 numbers them from 0; all have the reward of their attempt.
     `reference` is the checkpoint of pi_agent^0 where the KL term is to it (`grpo.kl_reference`
     bootstrap); None: the KL is to the checkpoint that the update starts from.
     """

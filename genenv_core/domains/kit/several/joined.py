@@ -19,6 +19,7 @@ from genenv_core.domains.protocol import (
     Episode,
     PartOfSeveral,
     ReadsFiles,
+    begins_anew,
     judged_while_played,
     repeatable,
 )
@@ -62,6 +63,7 @@ class SeveralDomains:
             for file in part.domain.files
         ]
         self.repeatable = all(repeatable(part.domain) for part in parts)
+        self.begins_anew = any(begins_anew(part.domain) for part in parts)
         self.judged_while_played = any(judged_while_played(part.domain) for part in parts)
         self.tools: Sequence[JsonObject] = ()
         """Each task has those of its own domain."""

@@ -100,6 +100,7 @@ class FolderEpisode:
             simulated=seen["simulated"],
             failed=seen["failed"],
             cause=Cause(seen["cause"]),
+            anew=seen["anew"],
         )
 
 

@@ -98,6 +98,7 @@ class FolderHost:
             "simulated": seen.simulated,
             "failed": seen.failed,
             "cause": seen.cause.value,
+            "anew": seen.anew,
         }
 
     def do_said(self, index: int, turns: list[str], seed: int, cut: bool) -> Any:
