@@ -36,7 +36,7 @@ from genenv_core.exchange.external import (
     teacher_input,
 )
 from genenv_core.machine.allowances import check_allowances
-from genenv_core.play.checking.domain import check_shortly
+from genenv_core.play.checking.domain_checks import check_shortly
 from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store

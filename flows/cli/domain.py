@@ -38,7 +38,7 @@ def check(
     heldout: Annotated[int, typer.Option(help="Held-out tasks to draw.", min=1, max=100_000)] = 50,
 ) -> None:
     """Play a domain in seconds, without models; say what is wrong, and what to do."""
-    from genenv_core.play.checking.domain import check_domain, context_of
+    from genenv_core.play.checking.domain_checks import check_domain, context_of
 
     config = config_of_domain(name, set_)
     faults = check_domain(name, config.domain.options, base=base, heldout=heldout)

@@ -23,7 +23,7 @@ from genenv_core.benchmarks.bfcl.categories import PYTHON_AST, SINGLE_TURN
 from genenv_core.benchmarks.measuring.beside import Beside, beside, written
 from genenv_core.benchmarks.measuring.items import benchmark_of
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
-from genenv_core.benchmarks.training.domain import DATA_VARIABLE, folder_in
+from genenv_core.benchmarks.training.benchmark_domain import DATA_VARIABLE, folder_in
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, GenenvError

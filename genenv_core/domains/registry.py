@@ -30,7 +30,7 @@ SEVERAL = "several"
 """The domain that joins others: what `domains` in a configuration stands for."""
 
 PLACED = {
-    SEVERAL: "genenv_core.domains.kit.several.domain:several",
+    SEVERAL: "genenv_core.domains.kit.several.several_domain:several",
     "exported_folder": "genenv_core.exchange.environments.held:HeldFolder",
     "verifiers_taskset": "genenv_core.exchange.environments.held:HeldTaskset",
 }

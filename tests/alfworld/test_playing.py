@@ -20,7 +20,7 @@ from genenv_core.benchmarks.alfworld import BENCHMARK
 from genenv_core.benchmarks.alfworld.loading import walkthrough_of
 from genenv_core.benchmarks.alfworld.playing import Household
 from genenv_core.benchmarks.alfworld.pool import Pool
-from genenv_core.benchmarks.alfworld.training.domain import AlfworldDomain
+from genenv_core.benchmarks.alfworld.training.alfworld_domain import AlfworldDomain
 from genenv_core.domains.tool_calls import said, written
 from genenv_core.types import Message, Rejected, Rejection, TaskDraft
 from tests.unit.benchmarks.data import official

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.benchmarks.alfworld.training.domain import AlfworldDomain
+from genenv_core.benchmarks.alfworld.training.alfworld_domain import AlfworldDomain
 from tests.alfworld.test_playing import train_data
 from tests.pipeline.conftest import api
 from tests.pipeline.test_benchmark_domains import played, went_well

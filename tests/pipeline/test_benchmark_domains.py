@@ -18,7 +18,7 @@ import pytest
 
 import tasks.policies.engine as engines
 from flows.planner import plan_run
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import SeedData
 from genenv_core.domains.registry import get_domain

@@ -18,7 +18,7 @@ from flows.coevolution import coevolution
 from flows.planner import plan_run
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import Until
-from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
+from genenv_core.domains.trails.trails_domain import TrailsDomain, TrailsEpisode
 from genenv_core.errors import DataError, StageError
 from genenv_core.types import TaskDraft
 from tests.pipeline.builders import manifests, run, sql, tiny

@@ -19,7 +19,7 @@ import pytest
 from flows.coevolution import coevolution
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.until import Until
-from genenv_core.domains.trails.domain import TrailsDomain, TrailsEpisode
+from genenv_core.domains.trails.trails_domain import TrailsDomain, TrailsEpisode
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.ids import seed_from
 from genenv_core.storage.store.local import LocalStore

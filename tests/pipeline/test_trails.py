@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.trails.domain import read_look
+from genenv_core.domains.trails.trails_domain import read_look
 from genenv_core.domains.trails.wording import NO_CARD, TOOL
 from genenv_core.errors import DomainError
 from tests.pipeline.builders import manifests, run, sql, tiny

@@ -265,7 +265,7 @@ ASKED_BEFORE_A_RUN: dict[str, set[str]] = {
     "genenv_core.exchange.external.probes_of": set(),
     "genenv_core.exchange.external.teacher_input": {"flows.epoch"},
     "genenv_core.benchmarks.measuring.items.check_categories": set(),
-    "genenv_core.play.checking.domain.check_shortly": set(),
+    "genenv_core.play.checking.domain_checks.check_shortly": set(),
     "genenv_core.storage.records.branches.find_branch": set(),
     "genenv_core.storage.records.draws.next_draws": set(),
     "genenv_core.storage.records.readers.check_readers": set(),

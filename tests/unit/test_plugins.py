@@ -18,7 +18,7 @@ import pytest
 
 from genenv_core import plugins
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
-from genenv_core.domains.kit.served.domain import ServedDomain
+from genenv_core.domains.kit.served.served_domain import ServedDomain
 from genenv_core.domains.registry import OF_SERVERS, get_domain, is_built_in, known_domains
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import BENCHMARKS, DOMAINS, known_names, own_points, point_of

@@ -47,7 +47,7 @@ def fetch(
     from genenv_core.benchmarks.downloads.fetching import fetch as fetched
     from genenv_core.benchmarks.downloads.origin import DownloadOrigin
     from genenv_core.benchmarks.downloads.sources import source_of
-    from genenv_core.benchmarks.training.domain import folder_in
+    from genenv_core.benchmarks.training.benchmark_domain import folder_in
 
     names, together, lacking = _names(name), _together(to, "--to"), 0
     origin = DownloadOrigin(mirror)
@@ -81,7 +81,7 @@ def check(
 ) -> None:
     """List the items of a folder, those that cannot be scored, and which files are official."""
     from genenv_core.benchmarks.downloads.checking import check as checked
-    from genenv_core.benchmarks.training.domain import folder_in
+    from genenv_core.benchmarks.training.benchmark_domain import folder_in
 
     names = _names(name)
     if data is not None and name != ALL:
@@ -104,7 +104,7 @@ def _names(name: str) -> list[str]:
 
 
 def _together(given: Path | None, option: str) -> Path:
-    from genenv_core.benchmarks.training.domain import DATA_VARIABLE
+    from genenv_core.benchmarks.training.benchmark_domain import DATA_VARIABLE
 
     named = os.environ.get(DATA_VARIABLE)
     if given is None and not named:

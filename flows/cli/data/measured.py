@@ -20,7 +20,7 @@ from genenv_core.benchmarks.measuring.items import stored_result
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
 from genenv_core.benchmarks.predictions import Result, as_json
 from genenv_core.benchmarks.registry import get_benchmark
-from genenv_core.benchmarks.training.domain import folder_in
+from genenv_core.benchmarks.training.benchmark_domain import folder_in
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.trouble import troubles
 from genenv_core.errors import ConfigError, GenenvError

@@ -19,7 +19,7 @@ from genenv_core.algorithm.paired import interval
 from genenv_core.algorithm.stats import mean
 from genenv_core.benchmarks.measuring.items import result_of, stored_lines
 from genenv_core.benchmarks.summary import Metric
-from genenv_core.benchmarks.training.domain import BenchmarkDomain
+from genenv_core.benchmarks.training.benchmark_domain import BenchmarkDomain
 
 POINTS = 100
 HEADER = ("benchmark", "metric", "items")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from genenv_core.benchmarks.protocol import NamesGold
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain
 from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import GenenvError, NotFound
 from genenv_core.storage import paths

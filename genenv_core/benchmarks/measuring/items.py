@@ -13,7 +13,7 @@ import polars as pl
 from genenv_core.benchmarks.predictions import SHOWN, JudgedLine, Result, Results
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.summary import Metric
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain
 from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.steps import reason

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.benchmarks.registry import get_benchmark
-from genenv_core.benchmarks.training.domain import folder_in
+from genenv_core.benchmarks.training.benchmark_domain import folder_in
 from genenv_core.config.arms import Arm
 from genenv_core.config.load import overridden, run_name, stem
 from genenv_core.config.schema import RunConfig

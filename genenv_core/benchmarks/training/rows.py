@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic
 
-from genenv_core.benchmarks.training.domain import BenchmarkDomain, Options
+from genenv_core.benchmarks.training.benchmark_domain import BenchmarkDomain, Options
 from genenv_core.benchmarks.training.own_tasks import MORE_ROWS, chosen, read_rows
 from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
 from genenv_core.domains.protocol import SeedExample, SolutionTurn

@@ -1,5 +1,5 @@
 """The embedded domain `desk`: chains of stock-keeping tool calls, with a knob for difficulty."""
 
-from genenv_core.domains.desk.domain import DeskDomain, DeskOptions
+from genenv_core.domains.desk.desk_domain import DeskDomain, DeskOptions
 
 __all__ = ["DeskDomain", "DeskOptions"]

@@ -6,8 +6,8 @@ part also stands alone.
 
 import genenv_core.domains.kit.answers as answers
 import genenv_core.domains.kit.judges as judges
-from genenv_core.domains.kit.domain import Options, ProgramDomain, Solving, task
 from genenv_core.domains.kit.episode import Bounds, ToolEpisode, final_text
+from genenv_core.domains.kit.kit_domain import Options, ProgramDomain, Solving, task
 from genenv_core.domains.kit.levels import LevelledTasks, SeededTasks
 from genenv_core.domains.kit.solved import SolvedDomain
 from genenv_core.domains.kit.stateful import StatefulDomain

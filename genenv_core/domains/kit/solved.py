@@ -11,8 +11,8 @@ from abc import abstractmethod
 from collections.abc import Generator
 from typing import cast
 
-from genenv_core.domains.kit.domain import OptionsT, ProgramDomain, Solving
 from genenv_core.domains.kit.episode import ToolEpisode
+from genenv_core.domains.kit.kit_domain import OptionsT, ProgramDomain, Solving
 from genenv_core.domains.kit.levels import SeededTasks
 from genenv_core.domains.kit.texts.saying import holds
 from genenv_core.domains.kit.tools import ERROR

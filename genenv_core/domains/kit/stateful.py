@@ -11,8 +11,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
-from genenv_core.domains.kit.domain import OptionsT, Solving
 from genenv_core.domains.kit.episode import final_text
+from genenv_core.domains.kit.kit_domain import OptionsT, Solving
 from genenv_core.domains.kit.solved import SolvedDomain
 from genenv_core.domains.protocol import SolutionTurn
 from genenv_core.types import Message, TaskDraft, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from genenv_core.domains.nemo_gym.domain import AnsweredGym, GymDomain
+from genenv_core.domains.nemo_gym.nemo_gym_domain import AnsweredGym, GymDomain
 from genenv_core.domains.nemo_gym.options import GymOptions
 from genenv_core.domains.parts import read_options
 

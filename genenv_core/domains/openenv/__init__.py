@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from genenv_core.domains.kit.served.answered import AnsweredDomain
-from genenv_core.domains.openenv.domain import OpenEnvDomain
+from genenv_core.domains.openenv.openenv_domain import OpenEnvDomain
 from genenv_core.domains.openenv.options import OpenEnvOptions
 from genenv_core.domains.parts import read_options
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from genenv_core.domains.kit.served.answered import AnsweredDomain
-from genenv_core.domains.ors.domain import OrsDomain
 from genenv_core.domains.ors.options import OrsOptions
+from genenv_core.domains.ors.ors_domain import OrsDomain
 from genenv_core.domains.parts import read_options
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 from genenv_core.domains.registry import get_domain
-from genenv_core.play.checking.domain import answers_digest
+from genenv_core.play.checking.domain_checks import answers_digest
 
 if __name__ == "__main__":
     paths, name, options, base, heldout = json.loads(sys.argv[1])

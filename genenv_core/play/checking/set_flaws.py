@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.play.checking.domain import FLAWS
+from genenv_core.play.checking.domain_checks import FLAWS
 from genenv_core.types import Flaw
 
 

@@ -26,7 +26,7 @@ from genenv_core.play.asked import shown
 from genenv_core.play.certificate import ATTEMPTS, CANARIES, REPEATS, Check, certify
 from genenv_core.play.checking.calling import called, drawn
 from genenv_core.play.checking.comparing import alike, beside_checks, clock_of, later_checks
-from genenv_core.play.checking.domain import of_attributes
+from genenv_core.play.checking.domain_checks import of_attributes
 from genenv_core.play.checking.probing import NOTHING, TaskProbe, answered, probe, set_checks
 from genenv_core.play.checking.set_flaws import (
     AnyFlaw,

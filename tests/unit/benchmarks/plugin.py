@@ -11,7 +11,7 @@ from typing import Any
 from genenv_core.benchmarks import protocol
 from genenv_core.benchmarks.files import digest_of, required
 from genenv_core.benchmarks.protocol import ItemVerdict
-from genenv_core.benchmarks.training.domain import BenchmarkDomain, BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.parts import distinct
 from genenv_core.types import Context, JsonObject, Message, Observation, Rejected, Rejection, Said
 from genenv_core.types import TaskDraft as Draft

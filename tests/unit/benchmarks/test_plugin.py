@@ -20,7 +20,7 @@ from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.config.load import resolve
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.errors import ConfigError
-from genenv_core.play.checking.domain import check_shortly
+from genenv_core.play.checking.domain_checks import check_shortly
 from genenv_core.plugins import BENCHMARKS, DOMAINS
 from tests.mutations import mutation
 from tests.unit.benchmarks.plugin import BENCHMARK

@@ -20,7 +20,7 @@ from genenv_core.config.load import resolve, run_name
 from genenv_core.config.request import RunRequest, ShortRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.several import DomainEntry, with_the_list
-from genenv_core.domains.kit.several.domain import SeveralPart
+from genenv_core.domains.kit.several.several_domain import SeveralPart
 from genenv_core.errors import ConfigError
 from tests.mutations import mutation
 

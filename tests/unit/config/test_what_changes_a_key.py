@@ -77,7 +77,7 @@ EDITS: list[tuple[str, set[str]]] = [
     ("genenv_core.play.fidelity", {"score", "rwr_update"}),
     ("genenv_core.play.simulator", PLAY | {"rwr_update"}),
     ("genenv_core.play.chat", SAMPLE),
-    ("genenv_core.domains.desk.domain", DOMAIN),
+    ("genenv_core.domains.desk.desk_domain", DOMAIN),
     ("genenv_core.domains.desk.scoring", DOMAIN),
     ("genenv_core.training.warm_start.sft", {"bootstrap"}),
     ("genenv_core.training.grpo.trainer", {"grpo_update"}),

@@ -139,7 +139,7 @@ class DomainContract:
 
     @mutation(
         "pi_env learns to choose a game without commands",
-        "genenv_core/benchmarks/alfworld/training/domain.py",
+        "genenv_core/benchmarks/alfworld/training/alfworld_domain.py",
         "if length and self._admits(", "if self._admits(",
         by="unit/benchmarks/alfworld/test_alfworld_training.py::TestAlfworld::test_what_pi_env_learns_from_starts_easy",
     )  # fmt: skip

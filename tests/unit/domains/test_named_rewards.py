@@ -71,11 +71,12 @@ SERVED = pytest.mark.parametrize("served", [_openenv, _ors])
 
 
 @mutation(
-    "answers have the reward alone", "genenv_core/domains/kit/served/domain.py",
+    "answers have the reward alone", "genenv_core/domains/kit/served/served_domain.py",
     "seats, others = self._seats, self.other_rewards", "seats, others = self._seats, ()",
 )  # fmt: skip
 @mutation(
-    "the agent reads rewards out of an observation", "genenv_core/domains/openenv/domain.py",
+    "the agent reads rewards out of an observation",
+    "genenv_core/domains/openenv/openenv_domain.py", 
     "unread = (*options.other_rewards, ", "unread = (*(), ",
 )  # fmt: skip
 @SERVED

@@ -40,7 +40,7 @@ from genenv_core.domains.trails.cards import (
     cards_of,
     draw_trail,
 )
-from genenv_core.domains.trails.domain import TrailsOptions, read_look
+from genenv_core.domains.trails.trails_domain import TrailsOptions, read_look
 from genenv_core.domains.trails.wording import NO_CARD, TOOL, render_answer, render_look
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.calls import calls_made, with_calls
@@ -52,7 +52,7 @@ from tests.unit.domains.checking import flaws
 from tests.unit.domains.domain_contract import DomainContract
 
 CARDS = "genenv_core/domains/trails/cards.py"
-DOMAIN = "genenv_core/domains/trails/domain.py"
+DOMAIN = "genenv_core/domains/trails/trails_domain.py"
 
 TRAILS = TrailsDomain()
 LONG = TrailsDomain(TrailsOptions(max_looks=MOST_LOOKS))

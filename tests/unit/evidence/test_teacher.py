@@ -11,7 +11,7 @@ import pytest
 from flows.evidence.teacher import main, write_teacher
 from genenv_core.config.comparison import planned_runs, read_comparison
 from genenv_core.config.load import resolve
-from genenv_core.domains.desk.domain import DeskDomain
+from genenv_core.domains.desk.desk_domain import DeskDomain
 from genenv_core.errors import ConfigError
 from genenv_core.types import TaskDraft
 from tests.mutations import mutation

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from genenv_core.domains.kit.several.domain import several
+from genenv_core.domains.kit.several.several_domain import several
 from genenv_core.domains.protocol import right_turns
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments.harbor.withholding import by_domain
@@ -128,7 +128,7 @@ def test_one_of_them_may_go_alone(tmp_path: Path) -> None:
     assert changes == {EQUAL: 8}
     assert {line["spec"]["domain"] for line in lines(folder)} == {"cards"}
     code = folder / PACKAGE / "genenv_core" / "domains"
-    assert (code / "trails" / "domain.py").exists() and not (code / "desk").exists()
+    assert (code / "trails" / "trails_domain.py").exists() and not (code / "desk").exists()
 
 
 @mutation(

@@ -162,5 +162,5 @@ def test_the_source_of_an_algorithm_is_in_it() -> None:
 def test_the_sources_of_a_plug_in_are_in_it() -> None:
     config = resolve("tiny", overrides=[f"domain.name={MINE}:Units"], fields={"run_id": "r"})
     modules = bundling.plugin_modules(config)
-    assert "units" in modules and "genenv_core.domains.kit.domain" in modules
+    assert "units" in modules and "genenv_core.domains.kit.kit_domain" in modules
     assert sources.plugin_files(modules) == {"plugin/units.py": MINE.read_bytes()}

@@ -18,7 +18,7 @@ from flows.running import standstill
 from flows.running.standstill import sources, standstills_said
 from flows.running.standstill_watch import standstills
 from genenv_core.config.load import resolve
-from genenv_core.domains.desk.domain import DeskDomain
+from genenv_core.domains.desk.desk_domain import DeskDomain
 from genenv_core.domains.registry import get_domain
 from tests.mutations import mutation
 from tests.waiting import BOUND_S
@@ -57,7 +57,7 @@ def test_the_innermost_place_of_the_domain_is_said_less_and_less_often() -> None
 
 SLOW = """
 import re
-from genenv_core.domains.desk.domain import DeskDomain
+from genenv_core.domains.desk.desk_domain import DeskDomain
 
 class Slow(DeskDomain):
     def match(self, text):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.desk.domain import DeskOptions
+from genenv_core.domains.desk.desk_domain import DeskOptions
 from genenv_core.domains.desk.program import render_call
 from genenv_core.domains.protocol import Episode
 from genenv_core.domains.trails import TrailsDomain

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.desk.domain import DeskOptions
+from genenv_core.domains.desk.desk_domain import DeskOptions
 from genenv_core.engines.protocol import TokenSequence
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import DomainError

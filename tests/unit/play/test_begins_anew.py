@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from genenv_core.domains.steps import stepped
-from genenv_core.domains.trails.domain import TrailsDomain
+from genenv_core.domains.trails.trails_domain import TrailsDomain
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.environments.refusing import check_givable
 from genenv_core.ids import seed_from
@@ -19,7 +19,7 @@ from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.calls import with_calls
 from genenv_core.play.certificate import certify
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.checking.domain import check_shortly
+from genenv_core.play.checking.domain_checks import check_shortly
 from genenv_core.play.driver import run_episodes
 from genenv_core.play.simulator import Simulator
 from genenv_core.play.transcript import turns
@@ -177,7 +177,7 @@ def said_of(domain: TrailsDomain, draft: TaskDraft) -> list[Observation]:
 
 
 @mutation(
-    "all looks are shown", "genenv_core/domains/trails/domain.py", "looks[-most:]", "looks",
+    "all looks are shown", "genenv_core/domains/trails/trails_domain.py", "looks[-most:]", "looks",
 )  # fmt: skip
 def test_trails_shows_the_request_and_the_last_looks() -> None:
     domain = TrailsDomain.from_options({"history": 2})

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.desk.domain import DeskOptions
+from genenv_core.domains.desk.desk_domain import DeskOptions
 from genenv_core.domains.tool_calls import SaidCall, reader_of, written
 from genenv_core.exchange.chat_player import readable
 from genenv_core.play.attempt import AttemptBounds, Play

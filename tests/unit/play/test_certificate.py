@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.desk import DeskDomain
-from genenv_core.domains.desk.domain import DeskOptions
+from genenv_core.domains.desk.desk_domain import DeskOptions
 from genenv_core.domains.trails import TrailsDomain
-from genenv_core.domains.trails.domain import TrailsOptions
+from genenv_core.domains.trails.trails_domain import TrailsOptions
 from genenv_core.play.certificate import answer_verdict, certify
 from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 from tests.examples import some

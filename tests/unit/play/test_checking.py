@@ -32,8 +32,8 @@ from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.asked import wrong_verdict
 from genenv_core.play.certificate import answer_verdict
 from genenv_core.play.checking import calling
-from genenv_core.play.checking import domain as checking
-from genenv_core.play.checking.domain import check_domain, check_shortly
+from genenv_core.play.checking import domain_checks as checking
+from genenv_core.play.checking.domain_checks import check_domain, check_shortly
 from genenv_core.types import Context, Message, Observation, TaskDraft, Verdict
 from tests.mutations import mutation
 
@@ -344,7 +344,7 @@ def test_a_class_that_takes_no_options_is_said_what_it_is_called_with(
     "return storable(text) != text", "return False",
 )  # fmt: skip
 @mutation(
-    "a state may be drawn without its seed", "genenv_core/play/checking/domain.py",
+    "a state may be drawn without its seed", "genenv_core/play/checking/domain_checks.py",
     "    _check_seed(domain, draft, task)\n", "",
 )  # fmt: skip
 @mutation(
@@ -352,7 +352,7 @@ def test_a_class_that_takes_no_options_is_said_what_it_is_called_with(
     "(first != again).any()", "False",
 )  # fmt: skip
 @mutation(
-    "a success may have failed", "genenv_core/play/checking/domain.py",
+    "a success may have failed", "genenv_core/play/checking/domain_checks.py",
     "if verdict.success and verdict.failure:", "if False:",
 )  # fmt: skip
 @pytest.mark.parametrize(

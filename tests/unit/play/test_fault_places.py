@@ -18,13 +18,13 @@ import pytest
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.steps import LONGEST, broken, reason, shortly, stepped
 from genenv_core.errors import DomainError
-from genenv_core.play.checking.domain import check_domain
+from genenv_core.play.checking.domain_checks import check_domain
 from genenv_core.types import Cause, Observation
 from tests.mutations import mutation
 
 STEPS = "genenv_core/domains/steps.py"
 SOLVED = "genenv_core/domains/kit/solved.py"
-KIT_DOMAIN = "genenv_core/domains/kit/domain.py"
+KIT_DOMAIN = "genenv_core/domains/kit/kit_domain.py"
 DIARY = Path("docs/examples/diary.py").read_text(encoding="utf-8")
 SMALL = {"base": 6, "heldout": 3}
 Broken = Callable[[str, str], str]

@@ -39,7 +39,7 @@ ELSEWHERE = "genenv_core/play/checking/elsewhere/process.py"
 CHILD = "genenv_core/play/checking/elsewhere/folder_child.py"
 SERVING = "genenv_core/play/checking/elsewhere/serving.py"
 TASKS = f"{PACKAGE}/tasks.jsonl"
-JUDGE = f"{PACKAGE}/genenv_core/domains/desk/domain.py"
+JUDGE = f"{PACKAGE}/genenv_core/domains/desk/desk_domain.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 """BFCL as a domain: its items to be evaluated with, and requests for calls to train on."""
 
-from genenv_core.benchmarks.bfcl.training.domain import BfclDomain, BfclOptions
+from genenv_core.benchmarks.bfcl.training.bfcl_domain import BfclDomain, BfclOptions
 
 __all__ = ["BfclDomain", "BfclOptions"]

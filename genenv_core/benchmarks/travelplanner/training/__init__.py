@@ -1,5 +1,5 @@
 """TravelPlanner as a domain: its queries, and those of its train split to train on."""
 
-from genenv_core.benchmarks.travelplanner.training.domain import TravelPlannerDomain
+from genenv_core.benchmarks.travelplanner.training.travelplanner_domain import TravelPlannerDomain
 
 __all__ = ["TravelPlannerDomain"]

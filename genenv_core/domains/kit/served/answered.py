@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from genenv_core.domains.kit.served.domain import ServedDomain
 from genenv_core.domains.kit.served.programs import spelled
+from genenv_core.domains.kit.served.served_domain import ServedDomain
 from genenv_core.domains.parts import TRIES, drawn_rate
 from genenv_core.domains.protocol import SeedExample
 from genenv_core.ids import seed_from

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from genenv_core.domains.kit.domain import Options
+from genenv_core.domains.kit.kit_domain import Options
 from genenv_core.domains.kit.served.keys import AUTHORIZATION, ServerKey, check_address
 from genenv_core.errors import ConfigError
 from genenv_core.hiding import names_secret

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from genenv_core.benchmarks.alfworld.training.domain import AlfworldDomain
+from genenv_core.benchmarks.alfworld.training.alfworld_domain import AlfworldDomain
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import ConstrainsEnv, KnowsSolution, SeedData
 from genenv_core.domains.registry import get_domain
@@ -217,7 +217,7 @@ def test_a_broken_game_costs_one_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(
-        "genenv_core.benchmarks.alfworld.training.domain.in_heldout", lambda game: False
+        "genenv_core.benchmarks.alfworld.training.alfworld_domain.in_heldout", lambda game: False
     )
     (found,) = spoilt.parse(chosen(game))
     assert isinstance(found, Rejected) and found.reason is reason and detail in found.detail
@@ -231,7 +231,7 @@ def test_what_is_no_task_is_rejected(
     def held(game: str) -> bool:
         return game.startswith("kind") and in_heldout(game)
 
-    monkeypatch.setattr("genenv_core.benchmarks.alfworld.training.domain.in_heldout", held)
+    monkeypatch.setattr("genenv_core.benchmarks.alfworld.training.alfworld_domain.in_heldout", held)
     game = next(g for g in made._train.open if g.startswith("kind") and made._train.length(g) == 3)
     (found,) = made.parse(spoilt(game))
     assert isinstance(found, Rejected)

@@ -311,7 +311,8 @@ def test_good_generations_are_tasks(domain: ApiBankDomain) -> None:
 
 @mutation(
     "an earlier call may be one of the benchmark's",
-    "genenv_core/benchmarks/api_bank/training/domain.py", "for call in self.calls_of(draft):",
+    "genenv_core/benchmarks/api_bank/training/api_bank_domain.py",
+    "for call in self.calls_of(draft):",
     "for call in self.calls_of(draft)[-1:]:",
 )  # fmt: skip
 def test_a_generation_that_repeats_an_item_is_contaminated(domain: ApiBankDomain) -> None:

@@ -259,7 +259,7 @@ def test_pi_env_plays_the_search_engine(data: Path) -> None:
 
 @mutation(
     "a result does not name the corpus that was searched",
-    "genenv_core/benchmarks/bamboogle/training/domain.py",
+    "genenv_core/benchmarks/bamboogle/training/bamboogle_domain.py",
     'self.version += f"-{self._corpus_digest[:16]}"', "pass",
 )  # fmt: skip
 def test_the_search_engine_is_named(data: Path, tmp_path: Path) -> None:

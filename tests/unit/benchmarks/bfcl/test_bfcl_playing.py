@@ -28,8 +28,7 @@ from genenv_core.benchmarks.bfcl.playing import RULES, SingleTurn
 from genenv_core.benchmarks.bfcl.rows import Row
 from genenv_core.benchmarks.bfcl.suite import Bfcl, check_row, verdict_of
 from genenv_core.benchmarks.bfcl.tools import LONGEST_NAME, tool_names, tools_of
-from genenv_core.benchmarks.bfcl.training import BfclDomain, BfclOptions
-from genenv_core.benchmarks.bfcl.training import domain as bfcl_domain
+from genenv_core.benchmarks.bfcl.training import BfclDomain, BfclOptions, bfcl_domain
 from genenv_core.benchmarks.bfcl.turns import playing
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, Backends, Side, backends
 from genenv_core.benchmarks.bfcl.turns.playing import MORE, MOST_STEPS, ManyTurns, TurnsAttempt

@@ -22,7 +22,7 @@ import pytest
 
 from genenv_core.benchmarks.files import read_lines
 from genenv_core.benchmarks.travelplanner.database import FLIGHTS
-from genenv_core.benchmarks.travelplanner.training.domain import TravelPlannerDomain
+from genenv_core.benchmarks.travelplanner.training.travelplanner_domain import TravelPlannerDomain
 from genenv_core.benchmarks.travelplanner.training.trips import SCHEMA, told, unsaid
 from genenv_core.domains.protocol import ConstrainsEnv, KnowsSolution, SeedData
 from genenv_core.domains.registry import get_domain

@@ -48,7 +48,7 @@ from genenv_core.types import (
 from tests.mutations import mutation
 from tests.unit.domains.checking import flaws
 
-DOMAIN = "genenv_core/domains/kit/domain.py"
+DOMAIN = "genenv_core/domains/kit/kit_domain.py"
 SOLVED = "genenv_core/domains/kit/solved.py"
 
 

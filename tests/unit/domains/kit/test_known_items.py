@@ -17,14 +17,14 @@ from typing import Any, cast
 import pytest
 
 from genenv_core.benchmarks.protocol import ItemVerdict
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain
 from genenv_core.benchmarks.training.words import says
 from genenv_core.domains.kit.known_items import LEAST, WORDS, KnownItems
 from genenv_core.types import Call, Rejected, Rejection, TaskDraft
 from tests.mutations import mutation
 
 CONTAMINATION = "genenv_core/domains/kit/known_items.py"
-DOMAIN = "genenv_core/benchmarks/training/domain.py"
+DOMAIN = "genenv_core/benchmarks/training/benchmark_domain.py"
 SAYS = "genenv_core/benchmarks/training/words.py"
 SPELLED = ["".join(letters) for size in range(4) for letters in product("aé1_ .²\n", repeat=size)]
 

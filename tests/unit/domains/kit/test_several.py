@@ -21,7 +21,7 @@ import pytest
 
 from genenv_core.config.load import resolve
 from genenv_core.domains.kit.several.abilities import abilities_of
-from genenv_core.domains.kit.several.domain import several
+from genenv_core.domains.kit.several.several_domain import several
 from genenv_core.domains.protocol import (
     ConstrainsEnv,
     EmbedsTasks,
@@ -42,7 +42,7 @@ from genenv_core.domains.shares import Shares
 from genenv_core.domains.tool_calls import ReadsCalls
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
-from genenv_core.play.checking.domain import check_domain
+from genenv_core.play.checking.domain_checks import check_domain
 from genenv_core.storage.records.code import counted
 from genenv_core.types import AgentHistory, Context, Rejected, TaskDraft, Verdict
 from tasks import score
@@ -329,8 +329,8 @@ def test_names_weights_options_and_versions_change_the_version(monkeypatch: Any)
 )  # fmt: skip
 def test_the_code_of_each_domain_counts(domain: Any) -> None:
     assert modules_of("several", domain) == [
-        "genenv_core.domains.kit.several.domain",
-        "genenv_core.domains.desk.domain",
+        "genenv_core.domains.kit.several.several_domain",
+        "genenv_core.domains.desk.desk_domain",
         "genenv_core.domains.arithmetic",
     ]
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.nemo_gym import nemo_gym
-from genenv_core.domains.nemo_gym.domain import GymDomain
+from genenv_core.domains.nemo_gym.nemo_gym_domain import GymDomain
 from genenv_core.domains.protocol import tools_of
 from genenv_core.domains.steps import stepped
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
-from genenv_core.play.checking.domain import check_domain
+from genenv_core.play.checking.domain_checks import check_domain
 from genenv_core.types import Cause, Observation, Rejected, Rejection, TaskDraft
 from tests.examples import some
 from tests.mutations import mutation
@@ -298,7 +298,7 @@ def test_a_certificate_of_nemo_gym_is_played(server: GymSumsServer, made: Make) 
 
 
 @mutation(
-    "the schema of a server is in no key", "genenv_core/domains/nemo_gym/domain.py",
+    "the schema of a server is in no key", "genenv_core/domains/nemo_gym/nemo_gym_domain.py",
     "facts.version, facts.schema)", "facts.version)",
 )  # fmt: skip
 def test_what_the_server_is_decides_the_version(

@@ -78,7 +78,7 @@ def task(domain: Domain, program: str) -> TaskDraft:
 
 @mutation(
     "prompts of a server's held-out tasks are not compared",
-    "genenv_core/domains/kit/served/domain.py", "compares_prompts = True", "pass",
+    "genenv_core/domains/kit/served/served_domain.py", "compares_prompts = True", "pass",
 )  # fmt: skip
 @mutation(
     "a repeated prompt is no reason to reject", "genenv_core/epoch/writing/intake.py",

@@ -18,14 +18,14 @@ import pytest
 
 from genenv_core.domains.kit.served.client import Patience
 from genenv_core.domains.openenv import openenv
-from genenv_core.domains.openenv.domain import OpenEnvDomain
+from genenv_core.domains.openenv.openenv_domain import OpenEnvDomain
 from genenv_core.domains.protocol import Episode, fixed_sets
 from genenv_core.domains.registry import get_domain
 from genenv_core.domains.rewards import rewards_given
 from genenv_core.domains.steps import stepped
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import CANARIES, certify
-from genenv_core.play.checking.domain import check_domain
+from genenv_core.play.checking.domain_checks import check_domain
 from genenv_core.types import (
     Cause,
     Flaw,
@@ -119,11 +119,11 @@ def test_without_a_schema_its_tasks_are_the_servers_own(tasks: bool, program: st
 
 
 @mutation(
-    "held-out tasks count in a fixed set", "genenv_core/domains/kit/served/domain.py",
+    "held-out tasks count in a fixed set", "genenv_core/domains/kit/served/served_domain.py",
     "sum(not self.is_heldout(one) for one in chosen)", "len(chosen)",
 )  # fmt: skip
 @mutation(
-    "arguments that pi_env writes are a fixed set", "genenv_core/domains/openenv/domain.py",
+    "arguments that pi_env writes are a fixed set", "genenv_core/domains/openenv/openenv_domain.py",
     "0 if options.reset or facts.splits else options.seeds", "options.seeds",
 )  # fmt: skip
 def test_a_fixed_set_is_counted_without_what_is_held_out(server: SumsServer) -> None:
@@ -201,11 +201,11 @@ def test_a_text_that_spells_no_arguments_is_no_task(server: SumsServer) -> None:
 
 
 @mutation(
-    "the last reward is the first", "genenv_core/domains/kit/served/domain.py",
+    "the last reward is the first", "genenv_core/domains/kit/served/served_domain.py",
     '"last": values[-1]', '"last": values[0]',
 )  # fmt: skip
 @mutation(
-    "rewards are not scaled", "genenv_core/domains/kit/served/domain.py",
+    "rewards are not scaled", "genenv_core/domains/kit/served/served_domain.py",
     "reward = (found - low) / (high - low)", "reward = found",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_the_verdict_is_made_of_the_stored_rewards(
 
 
 @mutation(
-    "a reward may be out of range", "genenv_core/domains/kit/served/domain.py",
+    "a reward may be out of range", "genenv_core/domains/kit/served/served_domain.py",
     "if not -SLACK <= reward <= 1 + SLACK:", "if False:",
 )  # fmt: skip
 @mutation(

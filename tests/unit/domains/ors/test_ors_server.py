@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.ors import ors
-from genenv_core.domains.ors.domain import OrsDomain
+from genenv_core.domains.ors.ors_domain import OrsDomain
 from genenv_core.domains.protocol import tools_of
 from genenv_core.domains.steps import stepped
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError, DomainError
 from genenv_core.play.certificate import certify
-from genenv_core.play.checking.domain import check_domain
+from genenv_core.play.checking.domain_checks import check_domain
 from genenv_core.types import Cause, Flaw, Observation, Rejected, Rejection, TaskDraft
 from tests.examples import some
 from tests.mutations import mutation
@@ -97,7 +97,7 @@ def test_the_real_server_of_ors_and_the_double_say_the_same(any_server: Any) -> 
 
 
 @mutation(
-    "an agent of ors that stops has lost its environment", "genenv_core/domains/ors/domain.py",
+    "an agent of ors that stops has lost its environment", "genenv_core/domains/ors/ors_domain.py",
     "may_stop=True", "may_stop=False",
 )  # fmt: skip
 def test_an_agent_that_stops_without_a_reward_has_failed(server: OrsSumsServer) -> None:
@@ -228,7 +228,7 @@ def test_a_server_of_ors_that_answers_otherwise_is_named(server: OrsSumsServer) 
 
 
 @mutation(
-    "tools of one task are forgotten", "genenv_core/domains/ors/domain.py",
+    "tools of one task are forgotten", "genenv_core/domains/ors/ors_domain.py",
     'spec["tools"] = listed', "pass",
 )  # fmt: skip
 def test_a_task_may_have_tools_of_its_own(server: OrsSumsServer) -> None:

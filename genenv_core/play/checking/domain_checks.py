@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from genenv_core.canonical import digest
-from genenv_core.domains.kit.domain import ProgramDomain
+from genenv_core.domains.kit.kit_domain import ProgramDomain
 from genenv_core.domains.protocol import (
     FILES_REMEDY,
     Domain,

@@ -33,7 +33,7 @@ from genenv_core.benchmarks.bfcl.training.rows import (
 from genenv_core.benchmarks.bfcl.training.wording import asked, env_rules, schema
 from genenv_core.benchmarks.bfcl.turns.backends import Absent, backends
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.kit.levels import SeededTasks
 from genenv_core.domains.parts import distinct, draw_open, in_heldout, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn

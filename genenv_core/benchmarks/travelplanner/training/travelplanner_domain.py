@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.benchmarks.training.generations import read_object
 from genenv_core.benchmarks.travelplanner import BENCHMARK
 from genenv_core.benchmarks.travelplanner.playing import SOLE, SUBMIT, Trip

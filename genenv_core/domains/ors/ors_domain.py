@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from genenv_core.domains.kit.served.client import ServerAnswer, as_object
-from genenv_core.domains.kit.served.domain import OpenedTask, ServedDomain
 from genenv_core.domains.kit.served.episode import EpisodeStage
 from genenv_core.domains.kit.served.reach import server_of
+from genenv_core.domains.kit.served.served_domain import OpenedTask, ServedDomain
 from genenv_core.domains.ors.client import OrsServer
 from genenv_core.domains.ors.facts import facts_of
 from genenv_core.domains.ors.options import OrsOptions

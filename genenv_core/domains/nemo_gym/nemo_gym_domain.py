@@ -7,9 +7,9 @@ from pathlib import Path
 
 from genenv_core.domains.kit.served.answered import AnsweredDomain
 from genenv_core.domains.kit.served.client import ServerAnswer, as_object
-from genenv_core.domains.kit.served.domain import OpenedTask, ServedDomain
 from genenv_core.domains.kit.served.episode import EpisodeStage
 from genenv_core.domains.kit.served.reach import server_of
+from genenv_core.domains.kit.served.served_domain import OpenedTask, ServedDomain
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.nemo_gym.client import GymServer
 from genenv_core.domains.nemo_gym.facts import facts_of

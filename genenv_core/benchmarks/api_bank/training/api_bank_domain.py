@@ -35,7 +35,7 @@ from genenv_core.benchmarks.api_bank.training.writing import (
     as_calls,
     call_problem,
 )
-from genenv_core.benchmarks.training.domain import BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import BenchmarkOptions
 from genenv_core.benchmarks.training.own_tasks import read_written, task_request
 from genenv_core.benchmarks.training.rows import RowsOrDrawn
 from genenv_core.domains.parts import draw_open, drawn_rate, with_rules

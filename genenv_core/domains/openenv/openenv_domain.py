@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from genenv_core.domains.kit.served.client import ServerAnswer
-from genenv_core.domains.kit.served.domain import OpenedTask, ServedDomain
 from genenv_core.domains.kit.served.episode import EpisodeStage
 from genenv_core.domains.kit.served.programs import MOST_SEED, of_seeds
 from genenv_core.domains.kit.served.reach import server_of
+from genenv_core.domains.kit.served.served_domain import OpenedTask, ServedDomain
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.openenv.actions import LIST_TOOLS, McpForm, form_of, takes_mcp
 from genenv_core.domains.openenv.client import OpenEnvServer

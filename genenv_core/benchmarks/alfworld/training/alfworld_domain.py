@@ -28,7 +28,7 @@ from genenv_core.benchmarks.alfworld.training.games import (
     read_spec,
     world_of,
 )
-from genenv_core.benchmarks.training.domain import ITEM, BenchmarkDomain, BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import AIM, env_request, env_weights, in_heldout, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn

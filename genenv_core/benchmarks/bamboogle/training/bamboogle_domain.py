@@ -34,7 +34,7 @@ from genenv_core.benchmarks.bamboogle.training.writing import (
     path,
     said_as,
 )
-from genenv_core.benchmarks.training.domain import BenchmarkEpisode, BenchmarkOptions
+from genenv_core.benchmarks.training.benchmark_domain import BenchmarkEpisode, BenchmarkOptions
 from genenv_core.benchmarks.training.own_tasks import read_written, task_request
 from genenv_core.benchmarks.training.rows import RowsOrDrawn
 from genenv_core.domains.parts import with_rules
