@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from genenv_core.bundle.statement import STATEMENT
 from genenv_core.canonical import digest, file_sha256
-from genenv_core.errors import DataError, IntegrityError
+from genenv_core.errors import ConfigError, DataError, IntegrityError
 from genenv_core.exchange.environments.playing import ABOUT, DRAFT, TASKS
+from genenv_core.play.checking.elsewhere.taskset import taskset_module
 from genenv_core.play.checking.sets import SetTask
 from genenv_core.play.checking.shapes import StopChecking, check_fields
 from genenv_core.types import JsonObject, TaskDraft
@@ -41,9 +42,20 @@ class GivenFolder:
     tasks: tuple[SetTask, ...]
 
 
-def is_exported(folder: Path) -> bool:
-    """Return whether a folder has a statement, as exported ones have."""
-    return (folder / STATEMENT).is_file()
+def taskset_of(folder: Path) -> str | None:
+    """Return the module of a folder with a taskset of verifiers, None for an exported folder.
+
+    Raises ConfigError for a folder that is neither, DataError where several modules have a taskset.
+    """
+    if (folder / STATEMENT).is_file():
+        return None
+    if module := taskset_module(folder):
+        return module
+    raise ConfigError(
+        f"{folder} holds neither an exported task set nor a taskset of verifiers: there is no "
+        f"{STATEMENT} in it: name a folder that genenv export wrote for others' programs, one with "
+        "a taskset of verifiers, or a domain by its name or as my_domain.py:Units"
+    )
 
 
 def read_folder(folder: Path) -> GivenFolder:

@@ -91,7 +91,7 @@ def _measured(config: RunConfig, *, quiet: bool) -> tuple[RunConfig, Manifest]:
 
 def _of_folder(folder: Path) -> JsonObject:
     """Return the section `domain` of a folder that holds tasks; raises ConfigError."""
-    from genenv_core.play.checking.elsewhere.taskset import taskset_of
+    from genenv_core.exchange.environments.reading import taskset_of
 
     place = {"folder": str(folder.resolve())}
     if module := taskset_of(folder):

@@ -76,9 +76,8 @@ def certify_domain(
 
 def certify_folder(folder: Path, outputs: CertifyOutputs) -> None:
     """Certify all tasks of an exported folder, played by its own code in another process."""
-    from genenv_core.exchange.environments.reading import STATEMENT, read_folder
+    from genenv_core.exchange.environments.reading import STATEMENT, read_folder, taskset_of
     from genenv_core.play.checking.elsewhere.folder import folder_domain
-    from genenv_core.play.checking.elsewhere.taskset import taskset_of
     from genenv_core.play.checking.openenv_report import check_package, openenv_report
 
     if module := taskset_of(folder):

@@ -15,11 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from genenv_core.bundle.statement import STATEMENT
 from genenv_core.domains.protocol import Domain, Episode
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, DataError, DomainError, one_line
-from genenv_core.exchange.environments.reading import is_exported
 from genenv_core.play.certificate import CLOSED
 from genenv_core.play.checking.elsewhere import taskset_child
 from genenv_core.play.checking.elsewhere.process import (
@@ -131,22 +129,6 @@ class OneAnswer:
     def step(self, action: str) -> Observation:
         """End with this answer."""
         return Observation((), done=True)
-
-
-def taskset_of(folder: Path) -> str | None:
-    """Return the module of a folder with a taskset of verifiers, None for an exported folder.
-
-    Raises ConfigError for a folder that is neither, DataError where several modules have a taskset.
-    """
-    if is_exported(folder):
-        return None
-    if module := taskset_module(folder):
-        return module
-    raise ConfigError(
-        f"{folder} holds neither an exported task set nor a taskset of verifiers: there is no "
-        f"{STATEMENT} in it: name a folder that genenv export wrote for others' programs, one with "
-        "a taskset of verifiers, or a domain by its name or as my_domain.py:Units"
-    )
 
 
 def taskset_module(folder: Path) -> str | None:

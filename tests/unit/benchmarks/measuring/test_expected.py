@@ -63,8 +63,9 @@ def test_the_answer_is_that_of_the_download_that_judged(asked: Asking, tmp_path:
     assert asked("0", source="heldout") == asked("0", source="generated", truth=None) == ""
     assert asked("0", source="heldout", truth="7") == "7"
     assert asked("0", folder=tmp_path / "gone") == ""
-    (tmp_path / "mine.py").write_text("raise SystemExit('loaded')")
+    (tmp_path / "mine.py").write_text("from pathlib import Path\nPath(__file__).unlink()\n")
     assert asked("0", name=f"{tmp_path}/mine.py:Mine") == ""
+    assert (tmp_path / "mine.py").exists()  # nobody ran it
     assert asked("0", name="desk") == ""
 
 
