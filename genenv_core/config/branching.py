@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, cast
 
-from genenv_core.canonical import digest, value_at
+from genenv_core.canonical import digest, leaves, value_at
 from genenv_core.config.arms import ARMS
 from genenv_core.config.load import dump, identity
 from genenv_core.config.schema import RunConfig
@@ -149,6 +149,19 @@ def _different(path: str, old: Any, new: Any) -> list[tuple[str, tuple[Any, Any]
     one, other = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
     names = list(dict.fromkeys((*one, *other)))
     return [found for n in names for found in _different(f"{path}.{n}", one.get(n), other.get(n))]
+
+
+def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a text such as `seed 0 -> 5` for each setting that differs.
+
+    A setting that one configuration alone has came with a later version, and is left out.
+    """
+    known = dict(leaves(before, lists=False))
+    return [
+        f"{name} {_short(known[name])} -> {_short(value)}"
+        for name, value in leaves(now, lists=False)
+        if known.get(name, value) != value
+    ]
 
 
 def _short(value: Any) -> str:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from genenv_core.config.branching import differing
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
@@ -22,6 +23,9 @@ from tasks.stage.progress import Event, emit
 from tasks.stage.stores import artifacts_of
 from tasks.upkeep.started_in import relative_files
 
+GOES_ON = ("epochs ", "limits.")
+"""Settings that only say how far a run goes."""
+
 
 def open_run(
     config: RunConfig, said: Change | None = None, fixed: Mapping[str, int] | None = None
@@ -35,7 +39,12 @@ def open_run(
     store = artifacts_of(config.root).store
     values, fixed = dump(config), dict(fixed or {})
     folder = os.getcwd() if relative_files(values) else ""
-    RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
+    before = RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
+    if others := [text for text in differing(before, values) if not text.startswith(GOES_ON)]:
+        log.warning(
+            "run=%s had other settings so far: %s: stages that they change are computed anew; "
+            "another run id begins a run of its own", name, "; ".join(others),
+        )  # fmt: skip
     clear_ending(store, name)
     if said is not None:
         change_labels(store, name, said)

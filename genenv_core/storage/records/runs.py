@@ -107,8 +107,11 @@ class RunLog:
         now: datetime,
         fixed_tasks: Mapping[str, int] | None = None,
         folder: str = "",
-    ) -> None:
-        """Note the resolved configuration; a changed one (more epochs, say) replaces the old."""
+    ) -> dict[str, Any]:
+        """Note the resolved configuration; a changed one (more epochs, say) replaces the old.
+
+        Returns the configuration so far, an empty one for a new run.
+        """
         try:
             known = self.info()
         except NotFound:
@@ -124,6 +127,7 @@ class RunLog:
                 folder=folder,
             )
             self._store.replace(paths.run_config(self.run_id), info.to_bytes())
+        return known.config if known else {}
 
     def info(self) -> RunInfo:
         """Return the run's configuration; raises NotFound for a run that has none."""
