@@ -20,9 +20,11 @@ def load_tokenizer(checkpoint: Path) -> Any:
             f"checkpoint {checkpoint}: no tokenizer there (looked for "
             f"{', '.join(TOKENIZER_FILES)}); save the tokenizer beside the model"
         )
-    auto: Any = AutoTokenizer
+    tokenizers: Any = AutoTokenizer
     try:
-        return auto.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        return tokenizers.from_pretrained(
+            checkpoint, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # OSError, ValueError, and what the tokenizers library raises
         blame_machine(error, f"the tokenizer of checkpoint {checkpoint} was not loaded")
         raise ModelError(

@@ -81,7 +81,7 @@ def test_a_run_that_was_collected_and_compacted_computes_nothing(api: None, tmp_
     before = tables(config)
     empty = {name for name, frame in before.items() if frame.is_empty()}
     # desk executes its tools, and nothing measures what groups teach
-    assert empty == {"observations", "influence", *MEASURED}
+    assert empty == {"observations", "influence", "trace_sequences", *MEASURED}
     (root / "tmp" / "left").mkdir()
     orphan = root / "parts" / "00" / ("0" * 64)
     orphan.parent.mkdir(exist_ok=True)

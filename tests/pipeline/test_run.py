@@ -91,8 +91,9 @@ def test_every_part_is_a_valid_table(first):
                 validate(part.table, frame)
                 assert frame.height == part.rows
                 seen.add(part.table)
-    # No simulated tools, and nothing measures what groups teach.
-    assert seen == set(TABLES) - {"stage_runs", "runs", "observations", "influence", *MEASURED}
+    # No simulated tools, nothing measures what groups teach, and no conversation begins anew.
+    absent = {"observations", "influence", "trace_sequences"}
+    assert seen == set(TABLES) - {"stage_runs", "runs", *absent, *MEASURED}
 
 
 def test_the_view_epochs_has_a_row_an_epoch_with_its_columns(first):

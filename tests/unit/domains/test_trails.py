@@ -604,7 +604,10 @@ def test_the_documentation_shows_a_whole_attempt_and_the_options() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"max_look": 3}, r"domain\.options\.max_look 3.*options of trails: max_looks, explain"),
+        (
+            {"max_look": 3},
+            r"domain\.options\.max_look 3.*options of trails: max_looks, history, explain",
+        ),
         ({"max_looks": 0}, r"domain\.options\.max_looks 0"),
         ({"max_looks": 11}, r"domain\.options\.max_looks 11"),
         ({"explain": "often"}, r"domain\.options\.explain 'often'"),

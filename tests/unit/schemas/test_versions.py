@@ -47,6 +47,10 @@ RECORDED: dict[str, dict[int, str]] = {
         "trace_id VARCHAR, prompt_ids INTEGER[], token_ids INTEGER[], logprobs FLOAT[], "
         "loss_mask TINYINT[], messages VARCHAR, response_text VARCHAR"
     )},
+    "trace_sequences": {1: (
+        "trace_id VARCHAR, sequence BIGINT, turn BIGINT, message BIGINT, prompt_ids INTEGER[], "
+        "token_ids INTEGER[], logprobs FLOAT[], loss_mask TINYINT[]"
+    )},
     "trainer_logprobs": {1: (
         "trace_id VARCHAR, epoch BIGINT, logprobs FLOAT[]"
     )},
