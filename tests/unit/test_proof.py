@@ -56,6 +56,13 @@ CASES = {
     "genenv_core/storage/sql/sandbox.py": {"sandbox", "storage", "pages", "s3", "view"},
     "genenv_core/exchange/gguf.py": {"smollm2"},
     "genenv_core/exchange/examples/runs.py": {"files", "updates"},
+    "genenv_core/training/processes/workers.py": {
+        "updates",
+        "benches",
+        "crashes",
+        "smollm2",
+        "domains",
+    },
     "genenv_core/epoch/warm_starting.py": {"domains", "commands", "updates", "smollm2"},
     "genenv_core/training/sft/trainer.py": {"updates", "benches", "crashes", "smollm2"},
     "flows/view/pages/trace.py": {"pages", "view"},
