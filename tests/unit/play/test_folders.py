@@ -228,7 +228,7 @@ def test_compiled_files_of_a_folder_are_not_run(given: Path) -> None:
     py_compile.compile(str(source), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
     source.write_text(true, encoding="utf-8")
     restated(given)
-    assert list(source.parent.glob("__pycache__/domain.*.pyc"))
+    assert list(source.parent.glob(f"__pycache__/{source.stem}.*.pyc"))
     assert command(given).exit_code == 0
 
 
