@@ -29,8 +29,8 @@ from tests.proof.table import ALL, SUITES, Suite, in_turn
 
 OUT = REPOSITORY / ".ci" / "out"
 WORKERS = 2
-BESIDE = 4
-"""So many served suites play at a time: each waits for half of its time and more."""
+BESIDE = 5
+"""So many served suites play at a time: each keeps about a third of a core busy."""
 SLOWEST = 20
 """So many tests are named with their seconds."""
 

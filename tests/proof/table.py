@@ -119,12 +119,14 @@ SUITES = (
         ),
     ),
     Suite("smollm2", ("pipeline/test_smollm2.py", "pipeline/test_laptop.py"), needs=("smollm2",)),
-    # The longest first, of processor time: several of these play at a time.
+    # The longest first: several of these play at a time, and what begins last should be short.
     Suite(
-        "up",
-        ("infra/test_up.py", "infra/test_postgresql.py", "pipeline/test_local_server.py"),
+        "s3",
+        ("unit/storage/s3", "pipeline/test_s3.py", "pipeline/test_shared_root.py"),
         served=True,
     ),
+    Suite("view", ("infra/test_view_in_browser.py",), served=True, needs=("browser",)),
+    Suite("form", ("infra/test_browser.py",), served=True, needs=("browser",)),
     Suite(
         "placement",
         ("pipeline/test_placement.py", "pipeline/test_placement_s3.py"),
@@ -133,12 +135,10 @@ SUITES = (
     Suite("kubernetes", ("infra/test_kubernetes.py",), served=True),
     Suite("alfworld", ("alfworld",), served=True, needs=("alfworld",)),
     Suite(
-        "s3",
-        ("unit/storage/s3", "pipeline/test_s3.py", "pipeline/test_shared_root.py"),
+        "up",
+        ("infra/test_up.py", "infra/test_postgresql.py", "pipeline/test_local_server.py"),
         served=True,
     ),
-    Suite("form", ("infra/test_browser.py",), served=True, needs=("browser",)),
-    Suite("view", ("infra/test_view_in_browser.py",), served=True, needs=("browser",)),
     Suite(
         "tracking",
         ("unit/tasks", "pipeline/test_telemetry.py", "pipeline/test_tracking_remote.py"),
