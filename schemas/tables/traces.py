@@ -59,19 +59,58 @@ class TraceTokens(Table, key=("trace_id",), rules=_EQUALLY_LONG):
     response_text: str = fields.text("Text of the agent's completions, all turns.")
 
 
+_BEFORE = pl.col("turn").shift().over("trace_id", order_by="sequence")
+
+_A_FOREST = {
+    "a parent comes before its sequence": pl.col("parent") < pl.col("sequence"),
+    "a sequence without a parent leaves none": pl.col("parent").is_not_null()
+    | (pl.col("branch_turn") == 0),
+    "a sequence begins at the turn where it leaves its parent, or after it": (
+        pl.col("branch_turn") <= pl.col("turn")
+    ),
+    "a sequence begins after the one before it": _BEFORE < pl.col("turn"),
+}
+
+
 class TraceSequences(
     Table,
     key=("trace_id", "sequence"),
-    rules=_EQUALLY_LONG | {"sequences count from 1": pl.col("sequence") >= 1},
+    rules=_EQUALLY_LONG | _A_FOREST,
+    version=2,
+    added={2: ("parent", "branch_turn")},
+    # Until then each sequence was made from the whole of the one before it.
+    assumed={
+        "parent": "CASE WHEN branch_turn IS NULL THEN sequence - 1 ELSE parent END",
+        "branch_turn": "COALESCE(branch_turn, turn)",
+    },
 ):
     """One row a further sequence of a rollout: its conversation began anew, with a new prompt."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.")
-    sequence: int = fields.count("Number of the sequence in the rollout; 0 is in `trace_tokens`.")
-    turn: int = fields.count("First turn of the rollout in this sequence, from 0.")
+    sequence: int = fields.count(
+        "Number of the sequence in the rollout, a parent before its children; 0 is in "
+        "`trace_tokens`.",
+        low=1,
+    )
+    turn: int = fields.count(
+        "First turn of the rollout in this sequence. Turns count from 0, those of one sequence "
+        "after those of the one before it.",
+        low=1,
+    )
     message: int = fields.count(
         "Place of its first message in the `messages` of the rollout, from 0; they end where the "
-        "next sequence begins."
+        "next sequence begins.",
+        low=1,
+    )
+    parent: int = fields.count(
+        "Sequence whose messages its prompt was made from, 0 for that in `trace_tokens`; null for "
+        "a prompt that was made from none.",
+        nullable=True,
+    )
+    branch_turn: int = fields.count(
+        "Turn of the rollout at which it left its parent: its prompt was made after the parent's "
+        "turns with a lower number. Equals `turn` where it was made after all turns of the "
+        "sequence before it; 0 without a parent."
     )
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of its prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids after its prompt, all its turns.")
