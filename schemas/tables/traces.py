@@ -68,7 +68,7 @@ _A_FOREST = {
     "a sequence begins at the turn where it leaves its parent, or after it": (
         pl.col("branch_turn") <= pl.col("turn")
     ),
-    "a sequence begins after the one before it": _BEFORE < pl.col("turn"),
+    "a sequence begins after the one before it": pl.col("turn") > _BEFORE,
 }
 
 

@@ -1,8 +1,9 @@
 """The probability of the reference answer.
 
 Invariants: it is the share of sampled attempts that say just this; turns and observations of a
-dialogue are in it, and all sequences of one that begins anew; an answer that does not fit into the bounds is impossible; a domain or an engine
-without the means gives None; an answer that the domain itself does not accept is an error.
+dialogue are in it, and all sequences of one that begins anew; an answer that does not fit into the
+bounds is impossible; a domain or an engine without the means gives None; an answer that the domain
+itself does not accept is an error.
 """
 
 from __future__ import annotations
