@@ -322,7 +322,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class FurtherSequence:
-    """What an attempt holds after its conversation began anew; fields as those of `Rollout`.
+    """One sequence of an attempt after its first; its ids, logprobs and mask are as in `Rollout`.
 
     `turn` is the first turn of the attempt in it, `message` the place of its first message in the
     attempt's; both count from 0. Its messages end where those of the next sequence begin.

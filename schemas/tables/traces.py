@@ -19,7 +19,9 @@ class Traces(Table, key=("trace_id",), version=2, added={2: ("cause",)}):
     sample_index: int = fields.count("Index of the rollout in its group, from 0.")
     policy_version: int = fields.count("Version of pi_agent that sampled it; 0 is the bootstrap.")
     turns: int = fields.count("Completions that the agent gave.")
-    prompt_tokens: int = fields.count("Tokens of the first prompt, and of each that begins anew.")
+    prompt_tokens: int = fields.count(
+        "Tokens of the first prompt, and of each prompt with which the conversation began anew."
+    )
     response_tokens: int = fields.count("Tokens that the agent sampled, all turns together.")
     tool_calls: int = fields.count("Tool calls that the agent made.")
     finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
@@ -46,8 +48,8 @@ class TraceTokens(Table, key=("trace_id",), rules=_EQUALLY_LONG):
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of the first prompt.")
     token_ids: fields.TokenIds = fields.token_ids(
-        "Token ids after the first prompt, all turns; to where the conversation began anew, if it "
-        "did: `trace_sequences` goes on there."
+        "Token ids after the first prompt: those of all turns, or of the turns before the "
+        "conversation began anew. `trace_sequences` has the later ones."
     )
     logprobs: fields.Logprobs = fields.logprobs(
         "Natural-log probability of each token when sampled; 0 for observation tokens."
@@ -128,6 +130,6 @@ class TrainerLogprobs(Table, key=("trace_id",)):
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
     logprobs: fields.Logprobs = fields.logprobs(
-        "Natural-log probability of each token of `trace_tokens` by the trainer's arithmetic, at "
-        "the sampling temperature; 0 for observation tokens."
+        "Natural-log probability of each token of `trace_tokens`, so of the first sequence, by the "
+        "trainer's arithmetic, at the sampling temperature; 0 for observation tokens."
     )

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from flows.view.app import application
 from flows.view.pages.trace import _beginning  # pyright: ignore[reportPrivateUsage]
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_sequences import RUN, ForgetfulRoot, forgetful_root
 
@@ -85,7 +86,7 @@ class TokensOfPage(HTMLParser):
     "ids, logprobs, mask = with_prompt(one)",
     'ids, logprobs, mask = one["token_ids"], one["logprobs"], one["loss_mask"]',
 )  # fmt: skip
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", some(range(3), (0,)))
 def test_a_page_has_each_sequence_and_each_sampled_token_once(
     place: int, made: ForgetfulRoot, client: TestClient
 ) -> None:
