@@ -67,8 +67,9 @@ _A_FOREST = {
     "a parent comes before its sequence": pl.col("parent") < pl.col("sequence"),
     "a sequence without a parent leaves none": pl.col("parent").is_not_null()
     | (pl.col("branch_turn") == 0),
-    "a sequence begins at the turn where it leaves its parent, or after it": (
-        pl.col("branch_turn") <= pl.col("turn")
+    # Each sequence between the two has a turn.
+    "a sequence begins after it left its parent and after all sequences since": (
+        pl.col("branch_turn") + pl.col("sequence") - 1 - pl.col("parent") <= pl.col("turn")
     ),
     "a sequence begins after the one before it": pl.col("turn") > _BEFORE,
 }
@@ -111,8 +112,8 @@ class TraceSequences(
     )
     branch_turn: int = fields.count(
         "Turn of the rollout at which it left its parent: its prompt was made after the parent's "
-        "turns with a lower number. Equals `turn` where it was made after all turns of the "
-        "sequence before it; 0 without a parent."
+        "turns with a lower number. That is the turn after the parent's last one where it was made "
+        "after all of them, so `turn` where the parent is the sequence before; 0 without a parent."
     )
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of its prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids after its prompt, all its turns.")

@@ -105,16 +105,16 @@ def letters(text: str) -> tuple[int, ...]:
 
 
 def forgetful_root(root: Path) -> ForgetfulRoot:
-    """Return a root with one run, one group of three attempts of 4, 2 and 2 sequences.
+    """Return a root with one run, one group of three attempts of 4, 2 and 3 sequences.
 
     The first solves its task with three looks; the second looks once and answers wrongly; the third
-    makes a call that nobody can read, in the first sequence, looks once and answers wrongly.
+    makes a call that nobody can read, in the first sequence, looks twice and answers wrongly.
     """
     domain = TrailsDomain.from_options(OPTIONS)
     draft = next(one for one in domain.base_tasks(0, 40) if one.difficulty == 3)
     right = [turn.says for turn in domain.solution(draft)]
     wrong = "the pet of nobody is a fish"
-    engine = Speller({0: right, 1: [right[0], wrong], 2: [BAD_CALL, right[0], wrong]})
+    engine = Speller({0: right, 1: [right[0], wrong], 2: [BAD_CALL, *right[:2], wrong]})
     tokenizer = tiny_tokenizer(CHATML)
     chat = ChatFormat(tokenizer, name="tiny")
     bounds = AttemptBounds(n=3, max_turns=6, max_length=4000, max_errors=2)

@@ -123,7 +123,7 @@ def test_jsonl_has_a_conversation_for_each_sequence_and_each_turn_once(
 ) -> None:
     lines = (exported(made, "jsonl", tmp_path / "j") / "train.jsonl").read_text().splitlines()
     found = [json.loads(line)["messages"] for line in lines]
-    assert len(found) == 4 + 2 + 2
+    assert len(found) == 4 + 2 + 3
     said = [
         plain(message) for spoken in found for message in spoken if message["role"] == "assistant"
     ]
@@ -132,7 +132,7 @@ def test_jsonl_has_a_conversation_for_each_sequence_and_each_turn_once(
         first, second, *_ = spoken
         assert first["role"] == "user" and second["role"] == "assistant"
     counts = [spoken[0]["content"].count(" ; ") for spoken in found]
-    assert counts == [0, 1, 2, 2, 0, 1, 0, 1]
+    assert counts == [0, 1, 2, 2, 0, 1, 0, 1, 2]
 
 
 def test_hf_has_a_row_for_each_turn_with_what_the_agent_read(

@@ -86,7 +86,15 @@ class TokensOfPage(HTMLParser):
     "ids, logprobs, mask = with_prompt(one)",
     'ids, logprobs, mask = one["token_ids"], one["logprobs"], one["loss_mask"]',
 )  # fmt: skip
-@pytest.mark.parametrize("place", some(range(3), (0,)))
+@mutation(
+    "a page says 1 times", TRACE,
+    'return {1: "once", 2: "twice"}.get(count', 'return {2: "twice"}.get(count', by="[1]",
+)  # fmt: skip
+@mutation(
+    "a page says 2 times", TRACE,
+    'return {1: "once", 2: "twice"}.get(count', 'return {1: "once"}.get(count', by="[2]",
+)  # fmt: skip
+@pytest.mark.parametrize("place", some(range(3), (1, 2)))
 def test_a_page_has_each_sequence_and_each_sampled_token_once(
     place: int, made: ForgetfulRoot, client: TestClient
 ) -> None:
@@ -104,12 +112,12 @@ def test_a_page_has_each_sequence_and_each_sampled_token_once(
     for shown, ids in zip(found.texts[1:], whole[1:], strict=True):
         assert shown.replace("<|im_end|>", "").replace("<|im_start|>", "") == made.chat.decode(ids)
         assert "look" in shown  # what the agent saw before, in the new prompt
-    turns = {0: (1, 2, 3), 1: (1,), 2: (2,)}[place]
+    turns = {0: (1, 2, 3), 1: (1,), 2: (2, 3)}[place]
     assert found.begins == [""] + [
         f"Sequence {number} begins with a prompt at turn {turn}, made from sequence {number - 1}."
         for number, turn in enumerate(turns, 1)
     ]
-    often = "3 times" if place == 0 else "once"
+    often = ("3 times", "once", "twice")[place]
     assert f"The conversation began anew {often}:" in text
 
 
