@@ -322,14 +322,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class FurtherSequence:
-    """What an attempt holds after its conversation began anew; fields as those of `Rollout`.
+    """One sequence of an attempt after its first; its ids, logprobs and mask are as in `Rollout`.
 
     `turn` is the first turn of the attempt in it, `message` the place of its first message in the
     attempt's; both count from 0. Its messages end where those of the next sequence begin.
+    `parent` is the number of the sequence whose messages its prompt was made from, 0 for the
+    attempt's first one, None for a prompt that was made from none. `branch_turn` is the turn of the
+    attempt at which it left the parent, 0 without one: its prompt was made after the parent's turns
+    with a lower number.
     """
 
     turn: int
     message: int
+    parent: int | None
+    branch_turn: int
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]

@@ -141,6 +141,12 @@ FROM trace_sequences
 GROUP BY ALL
 ORDER BY ALL;
 
+-- From which sequence of its attempt was each further one made, and at which turn did it leave it?
+SELECT run_id, trace_id, sequence, parent, branch_turn, turn
+FROM trace_sequences
+ORDER BY run_id, trace_id, sequence
+LIMIT 10;
+
 -- What does a kept rollout cost?
 SELECT run_id, stage, avg(seconds_per_kept_rollout) AS s, avg(tokens_per_kept_rollout) AS tokens
 FROM cost

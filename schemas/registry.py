@@ -75,6 +75,14 @@ class TableSpec:
         since = (self.added_since(version) for version in range(self.version))
         return next((added for added in since if added), ())
 
+    @property
+    def assumed(self) -> dict[str, str]:
+        """Return added columns that older files do not have as null: each as SQL over a row.
+
+        In the row of such a file all added columns are null; one of today keeps its values.
+        """
+        return self._about["assumed"]
+
     def earlier_names(self, version: int = 0) -> dict[str, str]:
         """Return the name that each renamed column has in files of this version or later ones."""
         renamed: dict[int, dict[str, str]] = self._about["renamed"]

@@ -43,8 +43,8 @@ def agent_rows(
 ) -> UpdateRows:
     """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
 
-    Each sequence of an attempt is a row, those of one attempt adjacent and in order, with the
-    reward of the attempt. Whether a limit ended it, and whether it is drawn, is the attempt's too.
+    Each sequence of an attempt is a row; those of one attempt are adjacent, in order. They share
+    its reward, and whether a limit ended it. An attempt is drawn with all of its sequences.
 
     `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
     `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.

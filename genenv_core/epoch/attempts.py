@@ -63,8 +63,8 @@ def attempt(
 ) -> Iterator[tuple[int, dict[str, pl.DataFrame]]]:
     """Yield the number of each shard and its rows by table, once it is whole.
 
-    Of `trace_sequences` there are rows, and the table, only where a conversation began anew: so the
-    output of all other runs stays what it was.
+    The table `trace_sequences` is among them only where a conversation began anew, so that a run
+    without further sequences writes what it wrote before there was the table.
 
     Args:
         player: pi_agent.

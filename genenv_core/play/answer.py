@@ -3,7 +3,7 @@
 Where a domain writes answers, a policy's expected success needs no sampling: one forward pass over
 this attempt gives the probability that the policy, sampled, says exactly this. It is a lower bound
 of the expected success, because a domain may accept other spellings, and because other tokens may
-spell the same text.
+spell the same text. Where the conversation begins anew, the pass is over each of its sequences.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
     if not isinstance(domain, WritesAnswers) or not isinstance(engine, ScoresTokens):
         return None
     fitting = reference_attempts(tasks, play, domain)
+    placed = [(index, one) for index, made in fitting.items() for one in made.sequences]
     scored = engine.logprobs(
-        [TokenSequence(made.prompt_ids, tuple(made.token_ids)) for made in fitting.values()],
-        play.params,
+        [TokenSequence(one.prompt_ids, one.token_ids) for _, one in placed], play.params
     )
-    found = [0.0] * len(tasks)
-    for (index, attempt), logprobs in zip(fitting.items(), scored, strict=True):
-        said = (value for value, mask in zip(logprobs, attempt.loss_mask, strict=True) if mask)
-        found[index] = math.exp(math.fsum(said))
-    return found
+    said: dict[int, list[float]] = {index: [] for index in fitting}
+    for (index, one), logprobs in zip(placed, scored, strict=True):
+        said[index] += [p for p, mask in zip(logprobs, one.loss_mask, strict=True) if mask]
+    return [math.exp(math.fsum(said[i])) if i in said else 0.0 for i in range(len(tasks))]
 
 
 def reference_attempts(
@@ -73,7 +72,7 @@ def _answered(task_id: str, draft: TaskDraft, play: Play, domain: WritesAnswers)
         said = attempt.take(Completion(ids, (0.0,) * len(ids), FinishReason.STOP), play.chat)
         assert said is not None
         attempt.observe(stepped(episode.step, said), play.chat, play.bounds)
-    if attempt.finish is FinishReason.LENGTH or not attempt.token_ids:
+    if attempt.finish is FinishReason.LENGTH or not attempt.turns:
         return None
     if attempt.finish is not FinishReason.STOP:
         raise _refused(play.domain, task_id, attempt.error or "the episode goes on after it")

@@ -146,6 +146,11 @@ class Attempt:
         """Tokens of the sequence so far, the prompt's included."""
         return len(self.prompt_ids) + len(self.token_ids)
 
+    @property
+    def sequences(self) -> tuple[FurtherSequence, ...]:
+        """Return all of its sequences in order, the one under way last."""
+        return (*self.before, self._sequence())
+
     def request(self, seed_of: SeedOf) -> SampleRequest:
         """Return what to sample for the next turn: all ids of the sequence, as sampled and seen."""
         return SampleRequest(
@@ -227,9 +232,12 @@ class Attempt:
         self.token_ids, self.logprobs, self.loss_mask = [], [], []
 
     def _sequence(self) -> FurtherSequence:
+        """Return the sequence under way; all that its parent, the one before it, said led to it."""
         return FurtherSequence(
             turn=self.turn,
             message=self.message,
+            parent=len(self.before) - 1 if self.before else None,
+            branch_turn=self.turn,
             prompt_ids=self.prompt_ids,
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
@@ -243,7 +251,7 @@ class Attempt:
     def rollout(self) -> Rollout:
         """Return the finished record."""
         assert self.finish is not None
-        first, *more = [*self.before, self._sequence()]
+        first, *more = self.sequences
         return Rollout(
             task_id=self.task_id,
             sample_index=self.sample_index,

@@ -36,8 +36,11 @@ class Table(pa.DataFrameModel):
 
     Raise `version` with every change of a column. Where a version only added columns that may be
     null, `added` names them; where it gave columns another name, `renamed` has the new name of each
-    old one. Files of the version before can then still be read. `rules` maps what must hold in a
-    row, in words, to an expression that is false where it does not; null counts as holding.
+    old one. Files of the version before can then still be read. `assumed` has what an added column
+    is in such a file, where it need not be null: SQL over the columns of a row, among them the
+    added ones, which a row of such a file has as nulls. A row of today keeps its values by it.
+    `rules` maps what must hold in a row, in words, to an expression that is false where it does
+    not; null counts as holding.
     """
 
     class Config(BaseConfig):
@@ -51,9 +54,10 @@ class Table(pa.DataFrameModel):
         version: int = 1,
         added: dict[int, tuple[str, ...]] | None = None,
         renamed: dict[int, dict[str, str]] | None = None,
+        assumed: dict[str, str] | None = None,
     ) -> None:
         about: dict[str, Any] = {"version": version, "rules": rules or {}}
-        about |= {"added": added or {}, "renamed": renamed or {}}
+        about |= {"added": added or {}, "renamed": renamed or {}, "assumed": assumed or {}}
         cls.Config = type("Config", (Table.Config,), {"unique": list(key), "metadata": about})
         super().__init_subclass__()
 

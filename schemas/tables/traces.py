@@ -19,7 +19,9 @@ class Traces(Table, key=("trace_id",), version=2, added={2: ("cause",)}):
     sample_index: int = fields.count("Index of the rollout in its group, from 0.")
     policy_version: int = fields.count("Version of pi_agent that sampled it; 0 is the bootstrap.")
     turns: int = fields.count("Completions that the agent gave.")
-    prompt_tokens: int = fields.count("Tokens of the first prompt, and of each that begins anew.")
+    prompt_tokens: int = fields.count(
+        "Tokens of the first prompt, and of each prompt with which the conversation began anew."
+    )
     response_tokens: int = fields.count("Tokens that the agent sampled, all turns together.")
     tool_calls: int = fields.count("Tool calls that the agent made.")
     finish_reason: str = fields.label("Why the last completion ended.", FinishReason)
@@ -46,8 +48,8 @@ class TraceTokens(Table, key=("trace_id",), rules=_EQUALLY_LONG):
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of the first prompt.")
     token_ids: fields.TokenIds = fields.token_ids(
-        "Token ids after the first prompt, all turns; to where the conversation began anew, if it "
-        "did: `trace_sequences` goes on there."
+        "Token ids after the first prompt: those of all turns, or of the turns before the "
+        "conversation began anew. `trace_sequences` has the later ones."
     )
     logprobs: fields.Logprobs = fields.logprobs(
         "Natural-log probability of each token when sampled; 0 for observation tokens."
@@ -59,19 +61,59 @@ class TraceTokens(Table, key=("trace_id",), rules=_EQUALLY_LONG):
     response_text: str = fields.text("Text of the agent's completions, all turns.")
 
 
+_BEFORE = pl.col("turn").shift().over("trace_id", order_by="sequence")
+
+_A_FOREST = {
+    "a parent comes before its sequence": pl.col("parent") < pl.col("sequence"),
+    "a sequence without a parent leaves none": pl.col("parent").is_not_null()
+    | (pl.col("branch_turn") == 0),
+    # Each sequence between the two has a turn.
+    "a sequence begins after it left its parent and after all sequences since": (
+        pl.col("branch_turn") + pl.col("sequence") - 1 - pl.col("parent") <= pl.col("turn")
+    ),
+    "a sequence begins after the one before it": pl.col("turn") > _BEFORE,
+}
+
+
 class TraceSequences(
     Table,
     key=("trace_id", "sequence"),
-    rules=_EQUALLY_LONG | {"sequences count from 1": pl.col("sequence") >= 1},
+    rules=_EQUALLY_LONG | _A_FOREST,
+    version=2,
+    added={2: ("parent", "branch_turn")},
+    # Until then each sequence was made from the whole of the one before it.
+    assumed={
+        "parent": "CASE WHEN branch_turn IS NULL THEN sequence - 1 ELSE parent END",
+        "branch_turn": "COALESCE(branch_turn, turn)",
+    },
 ):
     """One row a further sequence of a rollout: its conversation began anew, with a new prompt."""
 
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.")
-    sequence: int = fields.count("Number of the sequence in the rollout; 0 is in `trace_tokens`.")
-    turn: int = fields.count("First turn of the rollout in this sequence, from 0.")
+    sequence: int = fields.count(
+        "Number of the sequence in the rollout, a parent before its children; 0 is in "
+        "`trace_tokens`.",
+        low=1,
+    )
+    turn: int = fields.count(
+        "First turn of the rollout in this sequence. Turns count from 0, those of one sequence "
+        "after those of the one before it.",
+        low=1,
+    )
     message: int = fields.count(
         "Place of its first message in the `messages` of the rollout, from 0; they end where the "
-        "next sequence begins."
+        "next sequence begins.",
+        low=1,
+    )
+    parent: int = fields.count(
+        "Sequence whose messages its prompt was made from, 0 for that in `trace_tokens`; null for "
+        "a prompt that was made from none.",
+        nullable=True,
+    )
+    branch_turn: int = fields.count(
+        "Turn of the rollout at which it left its parent: its prompt was made after the parent's "
+        "turns with a lower number. That is the turn after the parent's last one where it was made "
+        "after all of them, so `turn` where the parent is the sequence before; 0 without a parent."
     )
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of its prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids after its prompt, all its turns.")
@@ -89,6 +131,6 @@ class TrainerLogprobs(Table, key=("trace_id",)):
     trace_id: str = fields.ident("Id of the trace; sorts by epoch and index.", unique=True)
     epoch: int = fields.count("Epoch of the rollout.")
     logprobs: fields.Logprobs = fields.logprobs(
-        "Natural-log probability of each token of `trace_tokens` by the trainer's arithmetic, at "
-        "the sampling temperature; 0 for observation tokens."
+        "Natural-log probability of each token of `trace_tokens`, so of the first sequence, by the "
+        "trainer's arithmetic, at the sampling temperature; 0 for observation tokens."
     )

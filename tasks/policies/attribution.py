@@ -14,7 +14,7 @@ from typing import Any, cast
 import polars as pl
 
 from genenv_core.config.schema import RunConfig
-from genenv_core.domains.protocol import Domain, WritesAnswers
+from genenv_core.domains.protocol import Domain, WritesAnswers, begins_anew
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.rows import UpdateRows, frame, of_source, shaped, to_tasks
 from genenv_core.errors import ConfigError
@@ -29,7 +29,16 @@ from tasks.stage import StageContext
 
 
 def answering(domain: Domain) -> WritesAnswers:
-    """Return a domain that writes answers; raises ConfigError for any other."""
+    """Return a domain that writes answers; raises ConfigError for any other.
+
+    So it does for one that begins the conversation anew, as the gradient is that of one sequence.
+    """
+    if begins_anew(domain):
+        raise ConfigError(
+            f"grpo.attribution: domain {domain.name} begins the conversation anew, so an answer is "
+            "several sequences, and the gradient of P(answer) is computed of one: leave "
+            "grpo.attribution out"
+        )
     if isinstance(domain, WritesAnswers):
         return domain
     raise ConfigError(

@@ -3,18 +3,21 @@
 Invariants: a run that was killed inside a checkpoint's adoption, the making of MLflow's database,
 MLflow logging, a shard, a pool append, a training step, the seal of a trainer checkpoint, and
 between manifest and run record ends with the tables, manifests, weights and MLflow entries of an
-unharmed one, and so does one killed in the rounds of a refill, whose batch is full; SIGTERM ends a
-rollout after its shard and an update after its step, and the next run does only the rest.
+unharmed one, and so do one killed in the rounds of a refill, whose batch is full, and one whose
+attempts have several sequences; SIGTERM ends a rollout after its shard and an update after its
+step, and the next run does only the rest.
 """
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from genenv_core.config.until import Until
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.pipeline.builders import run, sql, tiny
@@ -100,6 +103,48 @@ def test_a_run_that_was_killed_while_it_refilled_ends_like_one_that_never_was(
         assert ended.status == -signal.SIGKILL, (plan, last_line(output))
     assert zygote.run(root, Plan(), output, 0, *options).status == 0, last_line(output)
     assert differences(tmp_path / "reference", root, RUN) == []
+
+
+FORGETFUL = (
+    "domain.name=trails",
+    "domain.options={max_looks: 2, history: 2}",
+    "rollout.max_turns=4",
+    "rollout.shard_groups=2",
+)
+"""Attempts whose conversation begins anew after each look, so that they have several sequences."""
+
+FORGOTTEN = [
+    Plan(kind="writing a shard's record", number=2, whom="tree"),
+    Plan(kind=points.STEP, number=1, whom="tree"),
+]
+"""Amid the shards of the rollout, and in the update of either policy."""
+
+
+@pytest.mark.slow
+def test_attempts_of_several_sequences_survive_kills(zygote: Zygote, tmp_path: Path):
+    from flows.coevolution import coevolution
+
+    start, reference, root = (tmp_path / name for name in ("start", "reference", "root"))
+    coevolution(tiny(start, *FORGETFUL, run_id="start"), Until(stage="evaluate", epoch=0))
+    for copy in (reference, root):
+        shutil.copytree(start, copy)
+    settings = ("tracking.enabled=true", "execution.checkpoint_seconds=0", *FORGETFUL)
+    whole = tiny(reference, *settings, epochs=1, run_id=RUN)
+    run(whole)
+    drawn = (
+        "SELECT sequence, count(*) AS rows FROM trace_sequences JOIN update_samples "
+        "ON row_id = trace_id WHERE policy = 'agent' GROUP BY ALL ORDER BY 1"
+    )
+    assert [number for number, rows in sql(whole, drawn).rows() if rows > 3] == [1, 2]
+    options = ["--epochs", "1", *(part for one in FORGETFUL for part in ("--set", one))]
+    stopped: list[str] = []
+    for plan in FORGOTTEN:
+        ended = zygote.run(root, plan, tmp_path / "log", 0, *options)
+        assert ended.status == -signal.SIGKILL, (plan, last_line(tmp_path / "log"))
+        stopped.append(RunLog(LocalStore(root), RUN).attempts()[-1].stage)
+    assert stopped[0] == "rollout" and stopped[1] in ("grpo_update", "rwr_update"), stopped
+    assert zygote.run(root, Plan(), tmp_path / "log", 0, *options).status == 0
+    assert differences(reference, root, RUN) == []
 
 
 @pytest.mark.slow

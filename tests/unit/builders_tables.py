@@ -236,6 +236,7 @@ def _add_rollouts(rows: dict[str, list[Row]], epoch: int, tasks: int, n: int) ->
                 rows["trace_sequences"].append(
                     {
                         "trace_id": trace_id, "sequence": 1, "turn": 1, "message": 2,
+                        "parent": 0, "branch_turn": 1,
                         "prompt_ids": [1, 5], "token_ids": [6, 2], "logprobs": [-0.5, -0.25],
                         "loss_mask": [1, 1],
                     }

@@ -64,6 +64,17 @@ class ShownToken:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownSequence:
+    """What the agent read and sampled in one go; `begins` says where, '' for the first sequence.
+
+    The tokens of a further sequence begin with its prompt.
+    """
+
+    begins: str
+    tokens: list[ShownToken]
+
+
+@dataclass(frozen=True, slots=True)
 class ShownTrace:
     """One attempt as the page shows it."""
 
@@ -71,9 +82,10 @@ class ShownTrace:
     tokens: Panel
     trainer: Panel
     further: Panel
-    """The sequences after the first, in order; none where the conversation never began anew."""
+    """The rows of `trace_sequences`: one for each sequence after the first."""
     held: HeldAttempt
-    shown: list[ShownToken]
+    shown: list[ShownSequence]
+    """All sequences in order; empty where no tokens are stored."""
     updates: Panel
     prompt: str
     """What pi_agent read before its first turn; '' behind an endpoint."""
@@ -81,6 +93,12 @@ class ShownTrace:
     """The right answer: the task's, or that of a benchmark's item where its download is here."""
     measured: str | None
     """Digest of the weights that a measurement sampled from."""
+
+    @property
+    def times(self) -> str:
+        """Return in words how often the conversation began anew."""
+        count = len(self.further.rows)
+        return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def page(reader: Reader, request: Request) -> Page:
@@ -136,8 +154,8 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     )  # fmt: skip
     further = reader.panel(
         "further", "Where the conversation began anew",
-        "SELECT sequence, turn, prompt_ids, token_ids, logprobs, loss_mask FROM trace_sequences "
-        f"WHERE {own} AND trace_id = {text(trace)} ORDER BY sequence",
+        "SELECT sequence, turn, parent, branch_turn, prompt_ids, token_ids, logprobs, loss_mask "
+        f"FROM trace_sequences WHERE {own} AND trace_id = {text(trace)} ORDER BY sequence",
     )  # fmt: skip
     updates = reader.panel(
         "updates", "Updates that trained on it",
@@ -151,7 +169,7 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     return ShownTrace(
         facts, tokens, trainer, further,
         held(json.loads(row["messages"]) if row else [], expected, failed=failed),
-        _tokens(tokenizer, row, trainer.first, further.rows) if row else [], updates,
+        _sequences(tokenizer, row, trainer.first, further.rows) if row else [], updates,
         "".join(token_texts(tokenizer, row["prompt_ids"])) if row else "",
         expected, measured_checkpoint(reader.store, run),
     )  # fmt: skip
@@ -166,23 +184,42 @@ def _expected(reader: Reader, run: str, task: str) -> str:
     return "" if row is None else right_answer(reader.store, run, row)
 
 
-def _tokens(
+def _sequences(
     tokenizer: Tokenizer | None,
     row: dict[str, Any],
     trainer: dict[str, Any] | None,
     further: Sequence[dict[str, Any]],
-) -> list[ShownToken]:
-    """Return the tokens after the first prompt, and each further sequence with its prompt."""
-    sequences = [tuple(row[name] for name in ("token_ids", "logprobs", "loss_mask"))]
-    sequences += map(with_prompt, further)
-    found: list[ShownToken] = []
-    for number, (ids, logprobs, mask) in enumerate(sequences):
-        scored = trainer["logprobs"] if trainer and not number else [None] * len(ids)
-        texts = token_texts(tokenizer, ids)
-        found += [
-            ShownToken(shown, token, bool(sampled), logprob, again)
-            for shown, token, sampled, logprob, again in zip(
-                texts, ids, mask, logprobs, scored, strict=True
-            )
-        ]
+) -> list[ShownSequence]:
+    """Return the tokens after the first prompt, and those of each further one with its prompt."""
+    scored = trainer["logprobs"] if trainer else [None] * len(row["token_ids"])
+    first = _tokens(tokenizer, row["token_ids"], row["logprobs"], row["loss_mask"], scored)
+    found = [ShownSequence("", first)] if first else []
+    for one in further:
+        ids, logprobs, mask = with_prompt(one)
+        tokens = _tokens(tokenizer, ids, logprobs, mask, [None] * len(ids))
+        found.append(ShownSequence(_beginning(one), tokens))
     return found
+
+
+def _beginning(row: dict[str, Any]) -> str:
+    """Return in words where a further sequence begins, and what its prompt was made from."""
+    begins = f"Sequence {row['sequence']} begins with a prompt at turn {row['turn']}"
+    if row["parent"] is None:
+        return f"{begins}, made from no other sequence."
+    before = f" before turn {row['branch_turn']}" if row["branch_turn"] < row["turn"] else ""
+    return f"{begins}, made from sequence {row['parent']}{before}."
+
+
+def _tokens(
+    tokenizer: Tokenizer | None,
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    mask: Sequence[int],
+    scored: Sequence[float | None],
+) -> list[ShownToken]:
+    return [
+        ShownToken(shown, token, bool(sampled), logprob, again)
+        for shown, token, sampled, logprob, again in zip(
+            token_texts(tokenizer, ids), ids, mask, logprobs, scored, strict=True
+        )
+    ]

@@ -157,6 +157,8 @@ def chat_messages(
         if calls := message.get("tool_calls"):
             named = {call["id"]: call["function"]["name"] for call in calls}
             made["tool_calls"] = [_call(call, call["id"] in unread) for call in calls]
+        if messages[place].get("anew"):
+            made["metadata"] = {"anew": True}
         if role == "tool":
             made |= _answer(message, messages[place], named)
         found.append(made)

@@ -88,7 +88,8 @@ def read_parquet(
     """
     name = "the given bytes" if isinstance(source, bytes) else str(source)
     with _opened(table, name, source) as (parquet, lacking, earlier):
-        asked = columns and [earlier.get(column, column) for column in columns]
+        needed = [*(columns or ()), *_needed(table, lacking)]
+        asked = columns and [earlier.get(column, column) for column in needed]
         arrow = parquet.read(columns=asked)
     return _as_now(table, name, arrow, lacking, earlier, columns)
 
@@ -132,8 +133,9 @@ def _as_now(
             raise SchemaError(f"table {table} has no column {', '.join(unknown)}")
         wanted = pl.Schema({column: wanted[column] for column in columns})
     if lacking:
-        absent = [pl.lit(None, wanted[name]).alias(name) for name in lacking if name in wanted]
-        frame = frame.with_columns(absent)
+        types = schema(table)
+        frame = frame.with_columns(pl.lit(None, types[name]).alias(name) for name in lacking)
+        frame = frame.with_columns(value.alias(name) for name, value in _assumed(table, lacking))
         frame = frame.select(name for name in wanted if name in frame.columns)
     if columns is not None:
         frame = frame.select(columns)
@@ -143,6 +145,18 @@ def _as_now(
             f"genenv wrote it: {_ELSEWHERE}"
         )
     return frame
+
+
+def _assumed(table: str, lacking: Sequence[str]) -> list[tuple[str, pl.Expr]]:
+    """Return the columns that a file lacks and need not have as null, each with its value."""
+    values = spec(table).assumed
+    return [(name, pl.sql_expr(values[name])) for name in lacking if name in values]
+
+
+def _needed(table: str, lacking: Sequence[str]) -> set[str]:
+    """Return the columns of a file that the values of those which it lacks are made of."""
+    made_of = (value.meta.root_names() for _, value in _assumed(table, lacking))
+    return {name for names in made_of for name in names} - set(lacking)
 
 
 def _encodings(table: str) -> tuple[list[str], list[str], list[str]]:

@@ -206,10 +206,15 @@ def _branches(table: str, index: int, source: RunSource, older: bool) -> list[st
 
 
 def _with_added(table: str, parts: str) -> str:
-    """Return the files with the columns that later versions added, null where a file has none."""
+    """Return the files with the columns that later versions added.
+
+    Where a file has none they are null, or what the table assumes of them.
+    """
     types = {column.name: column.sql_type for column in table_relation(table).columns}
     absent = [f"CAST(NULL AS {types[added]}) AS {name(added)}" for added in spec(table).added]
-    return f"(FROM {parts} UNION ALL BY NAME SELECT {', '.join(absent)} WHERE false)"
+    whole = f"(FROM {parts} UNION ALL BY NAME SELECT {', '.join(absent)} WHERE false)"
+    values = [f"{value} AS {name(column)}" for column, value in spec(table).assumed.items()]
+    return f"(SELECT * REPLACE ({', '.join(values)}) FROM {whole})" if values else whole
 
 
 def _column(table: str, column: str) -> str:

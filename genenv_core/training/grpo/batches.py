@@ -41,9 +41,9 @@ class StoredRollouts:
     token make it whole: TRL takes no mean over them, and they have no part in any loss.
 
     A further sequence of an attempt is a row too. It has no reward of its own, so that an attempt
-    counts once in the mean of its group, and the advantage of the row in `heads`, its attempt's
-    first. Groups are then as wide as the one with the most sequences. `heads` is None where each
-    attempt has one sequence.
+    counts once in the mean of its group. Its advantage is that of its attempt's first row; `heads`
+    has the place of this first row for each row, and is None where each attempt has one sequence.
+    Groups are then as wide as the one with the most sequences.
     """
 
     group_size: int

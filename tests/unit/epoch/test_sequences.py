@@ -29,8 +29,8 @@ TYPES = "genenv_core/types.py"
 UPDATE = "genenv_core/epoch/agent_update.py"
 
 MORE = (
-    FurtherSequence(1, 2, (7, 8), (65, 9, 66), (-0.25, 0.0, -0.75), (1, 0, 1)),
-    FurtherSequence(3, 6, (7,), (67,), (-1.5,), (1,)),
+    FurtherSequence(1, 2, 0, 1, (7, 8), (65, 9, 66), (-0.25, 0.0, -0.75), (1, 0, 1)),
+    FurtherSequence(3, 6, 1, 3, (7,), (67,), (-1.5,), (1,)),
 )
 
 
@@ -73,11 +73,13 @@ def test_further_sequences_are_rows_of_a_table_of_their_own() -> None:
     second = tables["traces"]["trace_id"][1]
     expected = [
         {
-            "trace_id": second, "sequence": 1, "turn": 1, "message": 2, "prompt_ids": [7, 8],
+            "trace_id": second, "sequence": 1, "turn": 1, "message": 2,
+            "parent": 0, "branch_turn": 1, "prompt_ids": [7, 8],
             "token_ids": [65, 9, 66], "logprobs": [-0.25, 0.0, -0.75], "loss_mask": [1, 0, 1],
         },
         {
-            "trace_id": second, "sequence": 2, "turn": 3, "message": 6, "prompt_ids": [7],
+            "trace_id": second, "sequence": 2, "turn": 3, "message": 6,
+            "parent": 1, "branch_turn": 3, "prompt_ids": [7],
             "token_ids": [67], "logprobs": [-1.5], "loss_mask": [1],
         },
     ]  # fmt: skip

@@ -60,8 +60,8 @@ KNOWN: dict[str, set[str]] = {
     "ModelOutput": {"model", "choices", "completion", "usage"},
     "ModelUsage": {"input_tokens", "output_tokens", "total_tokens"},
     "ChatCompletionChoice": {"message", "stop_reason"},
-    "ChatMessageSystem": {"id", "role", "content", "source"},
-    "ChatMessageUser": {"id", "role", "content", "source"},
+    "ChatMessageSystem": {"id", "role", "content", "source", "metadata"},
+    "ChatMessageUser": {"id", "role", "content", "source", "metadata"},
     "ChatMessageAssistant": {"id", "role", "content", "source", "tool_calls", "model"},
     "ChatMessageTool": {
         *("id", "role", "content", "source", "metadata"),

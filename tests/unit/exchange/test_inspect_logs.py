@@ -355,3 +355,14 @@ def test_an_empty_log_is_whole(tmp_path: Path) -> None:
         log.finish({"version": 2})
     with zipfile.ZipFile(tmp_path / "a.eval") as log:
         assert json.loads(log.read("summaries.json")) == []
+
+
+@mutation(
+    "a log hides that the conversation began anew", SAMPLES,
+    'if messages[place].get("anew"):', "if False:",
+)  # fmt: skip
+def test_a_message_that_begins_the_conversation_anew_says_so() -> None:
+    again: Message = {"role": "user", "content": "Go on.", "anew": True}
+    sample = sample_of(row(), [*call("{}"), again, {"role": "assistant", "content": "y"}], "m")
+    check_sample(sample)
+    assert [m.get("metadata") for m in sample["messages"]] == [None] * 4 + [{"anew": True}, None]

@@ -1,8 +1,9 @@
 """The probability of the reference answer.
 
 Invariants: it is the share of sampled attempts that say just this; turns and observations of a
-dialogue are in it; an answer that does not fit into the bounds is impossible; a domain or an engine
-without the means gives None; an answer that the domain itself does not accept is an error.
+dialogue are in it, and all sequences of one that begins anew; an answer that does not fit into the
+bounds is impossible; a domain or an engine without the means gives None; an answer that the domain
+itself does not accept is an error.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from genenv_core.play.answer import answer_probabilities
 from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.driver import run_episodes
-from genenv_core.types import Message, SamplingParams, TaskDraft, Verdict
+from genenv_core.types import Message, Observation, SamplingParams, TaskDraft, Verdict
 from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_model, tiny_tokenizer
-from tests.unit.builders_rollout import EchoDomain, ScriptedEngine
+from tests.unit.builders_rollout import EchoDomain, EchoEpisode, ScriptedEngine
 
 ANSWER = "genenv_core/play/answer.py"
 
@@ -95,7 +96,7 @@ def test_it_is_the_share_of_attempts_that_say_just_this() -> None:
 
 @mutation(
     "observations are in the probability of the answer", ANSWER,
-    "strict=True) if mask)", "strict=True))",
+    "strict=True) if mask]", "strict=True)]",
 )  # fmt: skip
 def test_sampled_tokens_of_all_turns_count_and_no_others() -> None:
     engine = Halves()
@@ -104,6 +105,35 @@ def test_sampled_tokens_of_all_turns_count_and_no_others() -> None:
     one, three = engine.asked
     assert len(one.token_ids) == 3
     assert "turn 2: abba" in CHAT.decode(three.token_ids)
+
+
+class SaysAnew(Says):
+    """A domain whose episodes begin anew after each step."""
+
+    def episode(self, draft: TaskDraft, seed: int) -> EchoEpisode:
+        whole = super().episode(draft, seed)
+        answered = whole.step
+
+        def step(action: str) -> Observation:
+            seen = answered(action)
+            again: Message = {"role": "user", "content": f"again, after {len(whole.seen)}"}
+            return seen if seen.done else Observation((again,), done=False, anew=True)
+
+        whole.step = step
+        return whole
+
+
+@mutation(
+    "the last sequence alone is in the probability of the answer", ANSWER,
+    "for one in made.sequences]", "for one in made.sequences[-1:]]",
+)  # fmt: skip
+def test_sampled_tokens_of_all_sequences_count() -> None:
+    engine = Halves()
+    tasks = [("a", draft("no")), ("b", draft("no", 3))]
+    found = answer_probabilities(tasks, play(SaysAnew(), engine))
+    assert found == [pytest.approx(0.5**3), pytest.approx(0.5**9)]
+    assert [len(one.token_ids) for one in engine.asked] == [3, 3, 3, 3]
+    assert "again, after 2" in CHAT.decode(engine.asked[3].prompt_ids)
 
 
 @mutation(

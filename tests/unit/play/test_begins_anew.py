@@ -85,6 +85,14 @@ def played(turns_: int = 3, **bounds: int) -> tuple[Rollout, ScriptedEngine]:
     "a sequence has the turn of another one", ATTEMPT,
     "self.turn, self.message = self.turns, len", "self.turn, self.message = 0, len",
 )  # fmt: skip
+@mutation(
+    "a sequence is made from no history", ATTEMPT,
+    "parent=len(self.before) - 1 if self.before else None", "parent=None",
+)  # fmt: skip
+@mutation(
+    "what the agent said last did not lead to the new prompt", ATTEMPT,
+    "branch_turn=self.turn,", "branch_turn=max(0, self.turn - 1),",
+)  # fmt: skip
 @mutation("the transcript has no mark", ATTEMPT, 'answered[0]["anew"] = True', "pass")
 def test_a_prompt_anew_is_a_sequence_of_its_own() -> None:
     made, engine = played()
@@ -95,6 +103,7 @@ def test_a_prompt_anew_is_a_sequence_of_its_own() -> None:
     )  # fmt: skip
     (more,) = made.more
     assert (more.turn, more.message, more.prompt_ids) == (1, 2, again)
+    assert (more.parent, more.branch_turn) == (0, 1)
     assert more.token_ids == (21, END_ID, *between, 22, END_ID)
     assert more.loss_mask == (1, 1, *[0] * len(between), 1, 1)
     assert more.logprobs == (-0.5, -0.25, *[0.0] * len(between), -0.5, -0.25)

@@ -26,7 +26,10 @@ from schemas.registry import TABLES
 from schemas.rules import compiled
 from schemas.tables.fields import Table, name
 from schemas.validate import MAX_MESSAGE, validate
+from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
+
+TRACES = "schemas/tables/traces.py"
 
 ALL = sorted(TABLES)
 
@@ -77,6 +80,10 @@ BROKEN = [
     ("traces", "turns", None, "not null", "None"),
     ("trace_tokens", "messages", "{}", "matches", "'{}'"),
     ("trace_tokens", "token_ids", [1], "equally long", "[1]"),
+    ("trace_sequences", "sequence", 0, ">= 1", "0"),
+    ("trace_sequences", "parent", 1, "a parent comes before its sequence", "1, 1"),
+    ("trace_sequences", "parent", None, "a sequence without a parent leaves none", "None, 1"),
+    ("trace_sequences", "branch_turn", 2, "begins after it left its parent", "2, 1, 0, 1"),
     ("generations", "logprobs", [-1.0], "equally long", "[-1.0]"),
     ("scores", "reward", 1.5, "<= 1", "1.5"),
     ("scores", "reward", -0.5, ">= 0", "-0.5"),
@@ -119,6 +126,42 @@ def test_broken_rule_is_named_with_value_and_row(
             assert f"{part}={frame[part][1]!r}" in message
     with pytest.raises(pandera.errors.SchemaErrors):
         TABLES[table].model.validate(frame, lazy=True)
+
+
+def forest(*rows: tuple[int, int, int | None, int]) -> pl.DataFrame:
+    """Return sequences of one trace from (sequence, turn, parent, branch_turn)."""
+    one = sample_frame("trace_sequences").row(0, named=True)
+    names = ("sequence", "turn", "parent", "branch_turn")
+    return pl.DataFrame(
+        [one | dict(zip(names, row, strict=True)) | {"message": 2 * row[1]} for row in rows],
+        schema=registry.schema("trace_sequences"),
+    )
+
+
+@mutation(
+    "a sequence may have the turns of the one before it", TRACES,
+    'pl.col("turn") > _BEFORE', 'pl.col("turn") >= 0',
+)  # fmt: skip
+@mutation(
+    "a sequence may leave its parent in the turns of another one", TRACES,
+    'pl.col("branch_turn") + pl.col("sequence") - 1 - pl.col("parent") <= pl.col("turn")',
+    'pl.col("branch_turn") <= pl.col("turn")',
+)  # fmt: skip
+@mutation(
+    "a sequence may be made from a later one", TRACES,
+    'pl.col("parent") < pl.col("sequence")', 'pl.col("parent") >= 0',
+    by="unit/schemas/test_schemas.py::test_broken_rule_is_named_with_value_and_row",
+)  # fmt: skip
+def test_the_sequences_of_an_attempt_are_a_forest() -> None:
+    # Two leave the first one at one turn, one another in its middle, one is made from none.
+    several = ((1, 3, 0, 1), (2, 4, 0, 1), (3, 6, 2, 5), (4, 8, None, 0))
+    validate("trace_sequences", forest(*several))
+    validate("trace_sequences", forest(*several).reverse())
+    with pytest.raises(SchemaError, match="after it left its parent and after all sequences since"):
+        validate("trace_sequences", forest(several[0], (2, 4, 0, 4)))  # turn 3 is of sequence 1
+    for turn in (3, 2):
+        with pytest.raises(SchemaError, match="a sequence begins after the one before it"):
+            validate("trace_sequences", forest(several[0], (2, turn, 0, 1)))
 
 
 @pytest.mark.parametrize("table", ALL)

@@ -50,6 +50,10 @@ RECORDED: dict[str, dict[int, str]] = {
     "trace_sequences": {1: (
         "trace_id VARCHAR, sequence BIGINT, turn BIGINT, message BIGINT, prompt_ids INTEGER[], "
         "token_ids INTEGER[], logprobs FLOAT[], loss_mask TINYINT[]"
+    ), 2: (
+        "trace_id VARCHAR, sequence BIGINT, turn BIGINT, message BIGINT, parent BIGINT?, "
+        "branch_turn BIGINT, prompt_ids INTEGER[], token_ids INTEGER[], logprobs FLOAT[], "
+        "loss_mask TINYINT[]"
     )},
     "trainer_logprobs": {1: (
         "trace_id VARCHAR, epoch BIGINT, logprobs FLOAT[]"

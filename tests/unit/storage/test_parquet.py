@@ -2,7 +2,7 @@
 
 Invariants: equal frames give equal bytes, in any process and for any chunks; rows come back
 unchanged; the file names table and schema version and is refused when they do not fit; DuckDB reads
-every encoding.
+every encoding; a file of an older version is read as one of today, with what was always so or null.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from schemas.registry import TABLES
 from tests.mutations import mutation
 from tests.unit.builders_tables import sample_frame
 from tests.waiting import BOUND_S
+
+PARQUET = "genenv_core/storage/records/parquet.py"
 
 ALL = sorted(TABLES)
 ROOT = Path(__file__).resolve().parents[3]
@@ -221,6 +223,27 @@ def test_a_file_of_a_version_that_only_lacks_columns_is_read_with_nulls(tmp_path
     )
     with pytest.raises(SchemaError, match="schema version 0 and this genenv knows 4"):
         read_parquet("stage_runs", tmp_path / "older.parquet")
+
+
+@mutation(
+    "what was always so before is read as null", PARQUET,
+    "for name in lacking if name in values]", "for name in lacking if name not in values]",
+)  # fmt: skip
+@mutation(
+    "what a value is made of is not read with it", PARQUET,
+    "needed = [*(columns or ()), *_needed(table, lacking)]", "needed = list(columns or ())",
+)  # fmt: skip
+def test_a_file_from_before_a_column_was_added_has_what_was_always_so(tmp_path: Path) -> None:
+    frame = sample_frame("trace_sequences")
+    table = pq.read_table(io.BytesIO(to_parquet("trace_sequences", frame)))
+    old = table.drop_columns(["parent", "branch_turn"]).replace_schema_metadata(
+        {TABLE_KEY: "trace_sequences", VERSION_KEY: "1"}
+    )
+    pq.write_table(old, tmp_path / "old.parquet")
+    read = read_parquet("trace_sequences", tmp_path / "old.parquet")
+    assert read.equals(frame) and read["parent"].to_list()[:1] == [0]
+    one = read_parquet("trace_sequences", tmp_path / "old.parquet", columns=["parent"])
+    assert one.equals(frame.select("parent"))
 
 
 @mutation(

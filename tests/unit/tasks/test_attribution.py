@@ -77,6 +77,18 @@ def test_a_domain_without_answers_is_refused() -> None:
         answering(silent)
 
 
+@mutation(
+    "the gradient of one sequence stands for an answer of several", ATTRIBUTION,
+    "if begins_anew(domain):", "if False:",
+)  # fmt: skip
+def test_a_domain_that_begins_anew_is_refused() -> None:
+    class Forgetful(DeskDomain):
+        begins_anew = True
+
+    with pytest.raises(ConfigError, match="domain desk begins the conversation anew, so an answer"):
+        answering(Forgetful())
+
+
 def test_sharded_agents_are_refused() -> None:
     sharded = ["training.strategy=fsdp2", "training.processes=2", "training.device=cuda"]
     assert resolve("tiny", overrides=sharded).training.sharded

@@ -26,6 +26,7 @@ from genenv_core.storage.sql.sandbox import ask
 from genenv_core.storage.sql.sources import open_tables
 from schemas.registry import TABLES
 from schemas.relations import VIEW_NAMES, describe, sql_name
+from schemas.validate import validate
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
@@ -130,6 +131,19 @@ def test_a_root_from_before_a_column_was_renamed_is_read(tmp_path: Path) -> None
         assert rows.height == len(given)
 
 
+def sequences_of(trace: str, root: int = 0) -> pl.DataFrame:
+    """Return three further sequences of a trace, each made from the one before it but `root`."""
+    one = sample_frame("trace_sequences").head(1).drop("trace_id")
+    rows = [
+        {"trace_id": trace, "sequence": number, "turn": turn, "message": 2 * turn,
+         "parent": None if number == root else number - 1,
+         "branch_turn": 0 if number == root else turn}
+        for number, turn in ((1, 1), (2, 2), (3, 5))
+    ]  # fmt: skip
+    made = [{**one.to_dicts()[0], **row} for row in rows]
+    return validate("trace_sequences", pl.DataFrame(made, schema_overrides=one.schema))
+
+
 ADDED = {
     "traces": ["cause"],
     "task_scores": ["lost"],
@@ -165,6 +179,31 @@ def test_a_root_from_before_a_column_was_added_is_read(table: str, tmp_path: Pat
         assert rows.schema == wanted.select(rows.columns).schema
         assert ask(sources, sql).frame.height == wanted.height
         assert write_views(sources, tmp_path / "views.duckdb") == 2
+
+
+@mutation(
+    "SQL shows null where an older file has a value by what was always so",
+    "genenv_core/storage/sql/catalog.py",
+    "if values else whole", "if False else whole",
+)  # fmt: skip
+@mutation(
+    "a row of today gets the value that older files have", "schemas/tables/traces.py",
+    "CASE WHEN branch_turn IS NULL THEN", "CASE WHEN parent IS NULL THEN",
+)  # fmt: skip
+def test_sequences_of_an_older_file_have_the_parents_that_they_had(tmp_path: Path) -> None:
+    old, new = sequences_of("a"), sequences_of("b", root=2)
+    paths = [tmp_path / "old.parquet", tmp_path / "new.parquet"]
+    old.drop("parent", "branch_turn").write_parquet(paths[0])
+    paths[1].write_bytes(to_parquet("trace_sequences", new))
+    sql = "SELECT trace_id, sequence, parent, branch_turn FROM trace_sequences ORDER BY ALL"
+    before = [("a", 1, 0, 1), ("a", 2, 1, 2), ("a", 3, 2, 5)]
+    after = [("b", 1, 0, 1), ("b", 2, None, 0), ("b", 3, 2, 5)]
+    for given, rows in ((paths, before + after), (paths[:1], before), (paths[1:], after)):
+        files = {"trace_sequences": [str(path) for path in given]}
+        sources = [RunSource("r", "genenv", files)]
+        with connect(sources) as con:
+            assert query(con, sql).rows() == rows
+        assert ask(sources, sql).frame.rows() == rows
 
 
 @mutation(
