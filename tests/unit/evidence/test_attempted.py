@@ -19,7 +19,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from flows.cli.app import app
-from flows.cli.data.certifying.check_table import check_table, counted_checks
+from flows.cli.data.certifying.check_table import (
+    WITHOUT_TASKS,
+    check_table,
+    counted_checks,
+    said_of,
+)
 from flows.cli.data.certifying.flaw_table import flaw_table
 from flows.cli.tables import certified_line
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, certification
@@ -39,7 +44,7 @@ from genenv_core.evidence.attempted import (
     tasks_of_sets,
     worth_of_attempts,
 )
-from genenv_core.evidence.worth import AttemptedTask, GroupCounts, worth_of
+from genenv_core.evidence.worth import RULES, AttemptedTask, GroupCounts, worth_of
 from genenv_core.play.certificate import Check
 from genenv_core.play.checking.sets import CertifiedTask, SetTask, counted
 from genenv_core.types import Flaw, TaskDraft
@@ -280,3 +285,15 @@ def test_a_narrow_terminal_has_sentences_below_the_numbers() -> None:
     assert "accepts_trivial: it has it" in shown(flaw_table(counted(found)), 80)
     sound = shown(flaw_table(counted([task(1)])), 80)
     assert sound[0].split()[-1] == "interval" and "" not in sound
+
+
+@mutation(
+    "a reason of other checks is said", "flows/cli/data/certifying/check_table.py",
+    "if check.name in names and not check.n", "if not check.n",
+)  # fmt: skip
+def test_a_check_without_tasks_says_why() -> None:
+    assert sorted(name for names in WITHOUT_TASKS.values() for name in names) == sorted(RULES)
+    once = [AttemptedTask(1, 1, True, 0.0)] * 3
+    *_, two, groups = said_of(worth_of(once, GroupCounts(0, 0, 0.0), (0, 3)))
+    assert two == "nothing to check for separating, variance: no task has two attempts"
+    assert groups == "nothing to check for signal: no task has two attempts in one epoch"

@@ -180,7 +180,7 @@ def test_the_command_says_what_a_runs_test_tasks_are_worth(
     assert (rows["separating"]["estimate"], rows["separating"]["n"]) == (0.0, 4)
     assert rows["reachable"]["estimate"] == 1.0  # the domain itself solves them
     assert rows["signal"]["n"] == 0  # a group has one attempt
-    assert "nothing to check for signal: " in done.output
+    assert "nothing to check for signal: no task has two attempts in one epoch" in done.output
     assert "the test tasks of run-a" in page.read_text()
 
     newest = command(tmp_path, monkeypatch, arithmetic_world(), *words[:2], *words[4:])

@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from genenv_core.evidence.worth import WorthCheck
 
 
+WITHOUT_TASKS = {
+    "nobody attempted a task": ("reachable", "headroom"),
+    "no task has two attempts": ("separating", "variance"),
+    "no task has two attempts in one epoch": ("signal",),
+    "no task was looked at for accepts_trivial or accepts_canary": ("floor",),
+    "no task says how often a guess is right": ("chance",),
+}
+"""Why a check has no task or group to look at, and the checks that it is true of."""
+
+
 def counted_checks(checks: Sequence[WorthCheck]) -> str:
     """Return how many checks of attempts pass, fail, and cannot say."""
     if not checks:
@@ -61,9 +71,7 @@ def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = N
             f"cannot say ({', '.join(unsure)}): too few tasks to be sure on which side of the "
             "wanted value it is; more of them would tell"
         )
-    if nothing := [check.name for check in checks if not check.n]:
-        lines.append(
-            f"nothing to check for {', '.join(nothing)}: no task has two attempts (for signal "
-            "of one epoch), a known chance of a guess (chance) or a certificate (floor)"
-        )
+    for why, names in WITHOUT_TASKS.items():
+        if nothing := [check.name for check in checks if check.name in names and not check.n]:
+            lines.append(f"nothing to check for {', '.join(nothing)}: {why}")
     return lines
