@@ -133,7 +133,8 @@ class StoredSet:
 
     `tasks` are rows of the table. `scores` has a row for each attempt with a verdict: task_id,
     epoch, reward, success. `lost` counts attempts that an environment or an engine broke. The first
-    and last epoch and policy version of the attempts are None without any.
+    and last epoch and policy version of the attempts are None without any. `older` are the first
+    and last version whose attempts were left out for a newer one's, None where none were.
     """
 
     tasks: pl.DataFrame
@@ -141,6 +142,7 @@ class StoredSet:
     lost: int
     epochs: tuple[int, int] | None
     versions: tuple[int, int] | None
+    older: tuple[int, int] | None = None
 
 
 STORED_SETS = (TaskSource.BASE, TaskSource.TEST)
@@ -153,24 +155,43 @@ def read_set(
     source: TaskSource,
     epochs: tuple[int, int] | None = None,
 ) -> StoredSet:
-    """Return a set of `STORED_SETS` with the attempts of some epochs, both ends included.
+    """Return a set of `STORED_SETS` with the attempts at it.
 
     Attempts at test tasks are the sampled ones. An evaluation that was taken over from an earlier
     epoch counts once, as that of the epoch that made it.
+
+    Args:
+        con: holds the views of the run.
+        run: its name.
+        source: which set.
+        epochs: those whose attempts count, both ends included. None: the attempts of the newest
+            version of pi_agent that has a verdict count alone.
     """
     own = f"run_id = {text(run)}"
-    within = f"x.epoch BETWEEN {epochs[0]} AND {epochs[1]}" if epochs else "true"
-    given = {"own": own, "within": within, "source": text(source.value)}
+    given = {"own": own, "source": text(source.value)}
     scores, lost = _OF_SET[source]
-    rows = query(con, scores.format(**given))
-    columns = [(rows[name].min(), rows[name].max()) for name in ("epoch", "policy_version")]
-    between = [None if rows.is_empty() else (low, high) for low, high in columns]
+    within = f"x.epoch BETWEEN {epochs[0]} AND {epochs[1]}" if epochs else "true"
+    rows = query(con, scores.format(**given, within=within))
+    older = None
+    if epochs is None and not rows.is_empty():
+        newest = pl.col("policy_version") == rows["policy_version"].max()
+        older = _ends(rows.filter(~newest), "policy_version")
+        rows = rows.filter(newest)
+        within = f"x.epoch >= {rows['epoch'].min()}"
     return StoredSet(
         query(con, _SET.format(**given)),
         rows.drop("policy_version"),
-        query(con, lost.format(**given))["lost"][0],
-        *between,  # pyright: ignore[reportArgumentType]
+        query(con, lost.format(**given, within=within))["lost"][0],
+        _ends(rows, "epoch"),
+        _ends(rows, "policy_version"),
+        older,
     )
+
+
+def _ends(rows: pl.DataFrame, column: str) -> tuple[int, int] | None:
+    """Return the least and the greatest number of a column; None where it has no row."""
+    low, high = rows[column].min(), rows[column].max()
+    return (low, high) if isinstance(low, int) and isinstance(high, int) else None
 
 
 def _attempted(row: Row) -> AttemptedTask:
@@ -296,8 +317,14 @@ ORDER BY ALL
 """
 
 _TEST_LOST = """
-SELECT count(*) AS lost FROM evaluation_texts AS x
-WHERE {own} AND {within} AND split = {source} AND mode = 'sampled' AND cause <> 'agent'
+SELECT count(*) AS lost FROM (
+    SELECT DISTINCT x.task_id, x.sample_index, coalesce(measured, x.epoch)
+    FROM evaluation_texts AS x LEFT JOIN (
+        SELECT epoch, min(measured_epoch) AS measured
+        FROM evaluations WHERE {own} AND split = {source} AND mode = 'sampled' GROUP BY epoch
+    ) AS e ON e.epoch = x.epoch
+    WHERE {own} AND {within} AND split = {source} AND mode = 'sampled' AND cause <> 'agent'
+)
 """
 
 _OF_SET = {

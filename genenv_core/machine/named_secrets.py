@@ -9,7 +9,7 @@ from typing import Any, cast
 ADDRESS = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
 """What an address may be: without a user, a password or a query, where a key could stand."""
 
-REFERENCES = ("key_env", "key_header")
+REFERENCES = ("key_env", "key_header", "key_over_http")
 """Options of environments' servers that say where a key is and how it is sent: in no stage key."""
 
 

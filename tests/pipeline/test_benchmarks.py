@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,6 @@ from tests.pipeline.commands import said as told
 from tests.unit.benchmarks import plugin
 from tests.unit.benchmarks.test_plugin import POINTS as PLUGGED
 from tests.unit.builders_runs import age
-from tests.unit.domains.nemo_gym import double as nemo_gym
-from tests.unit.domains.openenv import double as openenv
-from tests.unit.domains.ors import double as ors
 from tests.unit.exchange.test_chat_endpoint import Server, said, server
 from tests.unit.exchange.test_environments import given_away, with_config
 from tests.unit.plugged import write_package
@@ -701,42 +697,3 @@ def test_a_folder_is_attempted_through_its_own_code(server: Server, tmp_path: Pa
     again = CliRunner().invoke(app, ["resume", run, "--root", str(tmp_path / "root")])
     assert again.exit_code == 0 and "separating" in again.output
     assert len(server.bodies) == asked
-
-
-SERVED_NUMBER = {"type": "integer", "minimum": 1, "maximum": 9}
-RESET = {"properties": {"first": SERVED_NUMBER, "second": SERVED_NUMBER}}
-
-
-@contextmanager
-def serving_domain(name: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the options of a domain whose double runs."""
-    module: Any = {"openenv": openenv, "ors": ors, "nemo_gym": nemo_gym}[name]
-    more: dict[str, dict[str, Any]] = {
-        "openenv": {"reset": RESET},
-        "ors": {},
-        "nemo_gym": {"split_field": "split"},
-    }
-    if name == "nemo_gym":
-        more[name]["rows"] = str(nemo_gym.written_rows(folder))
-    with module.serving() as started:
-        yield {"url": started.url, "answer": "right", "explain": False, "wait_s": 5} | more[name]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["openenv", "ors", "nemo_gym"])
-def test_a_model_attempts_what_a_server_serves(server: Server, tmp_path: Path, name: str) -> None:
-    server.always = lambda body: said("nothing")
-    root, file = str(tmp_path / "root"), tmp_path / "rows.csv"
-    with serving_domain(name, tmp_path) as options:
-        sets = [f"domain.options.{key}={json.dumps(value)}" for key, value in options.items()]
-        words = [
-            *("certify", name, "--tasks", "3", "--heldout", "1", "--samples", "2"),
-            *("--model", server.url, "--model-name", "big", "--root", root, "-o", str(file)),
-            *(word for one in sets for word in ("--set", one)),
-        ]
-        done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert re.search(r"4 of 4 tasks attempted by big at .*: 8 attempts with a verdict", done.output)
-    rows = {row["check"]: row for row in pl.read_csv(file).to_dicts()}
-    assert rows["any_flaw"]["n"] == 4 and rows["headroom"]["n"] == 4
-    assert rows["headroom"]["estimate"] == 1.0 and len(server.bodies) >= 8

@@ -48,7 +48,7 @@ def certify(
         str | None,
         typer.Option(
             help="With --run: epochs that wrote the tasks: 3:8, or 5. Of base and test tasks: "
-            "epochs whose attempts count."
+            "epochs whose attempts count (default: those of the newest version of pi_agent)."
         ),
     ] = None,
     set_: Overrides = None,

@@ -249,7 +249,7 @@ def test_an_address_holds_no_key(url: str, monkeypatch: pytest.MonkeyPatch) -> N
             make({"url": url, "wait_s": 0, **more})
         assert KEY not in "".join(traceback.format_exception(refused.value))
     monkeypatch.setenv("GENENV_OPENENV_URL", url)
-    with pytest.raises(ConfigError, match="GENENV_OPENENV_URL: it is no address") as refused:
+    with pytest.raises(ConfigError, match="GENENV_OPENENV_URL: give an address such as") as refused:
         openenv({"wait_s": 0})
     assert KEY not in str(refused.value)
 
@@ -271,11 +271,35 @@ def test_a_key_is_named_and_goes_encrypted(monkeypatch: pytest.MonkeyPatch) -> N
         ({"url": "http://10.1.2.3:8000", "key_env": VARIABLE}, "would be sent unencrypted"),
         ({"url": "http://env.example.com", "key_env": VARIABLE}, "would be sent unencrypted"),
         ({"key_header": "X-API-Key"}, "key_header does nothing without key_env"),
+        ({"key_over_http": True}, "key_over_http does nothing without key_env"),
         ({"url": None, "serve": "a:b", "key_env": VARIABLE}, "key_env is for a server at a url"),
     ):
         with pytest.raises(ConfigError, match=words) as refused:
             openenv({"url": "https://host", **wrong})
         assert KEY not in "".join(traceback.format_exception(refused.value))
+
+
+@mutation("a key never goes to a service in a cluster", KEYS, "if self.over_http:", "if False:")
+@mutation(
+    "a key goes unencrypted without a word", KEYS, "return _warn(url, self.variable)", "return"
+)
+@mutation("each question warns of an unencrypted key", KEYS, "@cache\ndef _warn", "def _warn")
+def test_a_key_goes_unencrypted_where_an_option_says_so(
+    hosted: Hosted, caplog: pytest.LogCaptureFixture
+) -> None:
+    # An address of this machine that is no loopback address, as a service in a cluster has none.
+    url = hosted.server.url.replace("127.0.0.1", "0.0.0.0")
+    with pytest.raises(ConfigError, match=r"unencrypted: .*key_over_http: true permits"):
+        hosted.domain(url=url)
+    assert hosted.server.heard == []
+    for _ in range(2):
+        domain = hosted.domain(url=url, key_over_http=True)
+        assert domain.episode(hosted.draft(domain), 0).step(hosted.right)
+    heard = [headers.get("Authorization") for _, headers in hosted.server.heard]
+    assert set(heard) == {f"Bearer {KEY}"}
+    (warned,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert f"the key in {VARIABLE} goes unencrypted to {url}" in warned
+    assert KEY not in caplog.text
 
 
 @mutation(
@@ -320,7 +344,7 @@ def test_no_key_depends_on_where_the_key_is(
     monkeypatch.setenv("ANOTHER_NAME", KEY)
     found: list[Any] = []
     for name in (VARIABLE, "ANOTHER_NAME"):
-        options = {**hosted.options, "key_env": name}
+        options = {**hosted.options, "key_env": name, "key_over_http": name != VARIABLE}
         parts = {
             "parts": [{"name": hosted.name, "as": "one", "options": options}, {"name": "desk"}]
         }

@@ -7,6 +7,7 @@ the tables hold gives the same certificate back; options that do nothing are ref
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +15,17 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from flows.cli.app import app
-from flows.cli.data.certifying.check_table import counted_checks
+from flows.cli.data.certifying.check_table import (
+    WITHOUT_TASKS,
+    check_table,
+    counted_checks,
+    said_of,
+)
+from flows.cli.data.certifying.flaw_table import flaw_table
 from flows.cli.tables import certified_line
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
@@ -36,7 +44,7 @@ from genenv_core.evidence.attempted import (
     tasks_of_sets,
     worth_of_attempts,
 )
-from genenv_core.evidence.worth import AttemptedTask, GroupCounts, worth_of
+from genenv_core.evidence.worth import RULES, AttemptedTask, GroupCounts, worth_of
 from genenv_core.play.certificate import Check
 from genenv_core.play.checking.sets import CertifiedTask, SetTask, counted
 from genenv_core.types import Flaw, TaskDraft
@@ -241,3 +249,51 @@ def test_a_list_and_a_certificate_count_checks_alike() -> None:
     facts |= {"checks": {check.name: check.worth.value for check in checks}}
     assert certified_line(facts).endswith(said.rpartition("attempts: ")[2])
     assert counted_checks([]) == "no checks of attempts"
+
+
+def shown(table: Any, width: int) -> list[str]:
+    """Return the lines of a table in a terminal of so many characters."""
+    out = io.StringIO()
+    Console(width=width, file=out).print(table)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    return lines
+
+
+@mutation(
+    "sentences stand in a column of a word a line", "flows/cli/data/certifying/worded_table.py",
+    "if not some or options.max_width - wide > ROOM:", "if True:",
+)  # fmt: skip
+@mutation(
+    "sentences of a narrow table are lost", "flows/cli/data/certifying/worded_table.py",
+    'yield Text.assemble(name, ": ", words)', "pass",
+)  # fmt: skip
+def test_a_narrow_terminal_has_sentences_below_the_numbers() -> None:
+    tasks = [AttemptedTask(4, place % 5, True, 0.0) for place in range(16)]
+    checks = worth_of(tasks, GroupCounts(16, 9, 0.3), (0, 16))
+    sentence = "part of the variance of outcomes that lies between tasks"
+    wide = shown(check_table(checks), 140)
+    assert len(wide) < 14 and any("pass" in line and sentence in line for line in wide)
+    narrow = shown(check_table(checks), 80)
+    assert narrow[0] == "check      estimate   95 % interval        of       wanted verdict"
+    assert [len(line.split()) > 6 for line in narrow[1:8]] == [True] * 7 and narrow[8] == ""
+    assert f"variance: {sentence}" in narrow[9:]
+
+    found = [task(number, Flaw.ACCEPTS_TRIVIAL) for number in range(3)]
+    assert any("accepts_trivial" in line and "it has it" in line
+               for line in shown(flaw_table(counted(found)), 140))  # fmt: skip
+    assert "accepts_trivial: it has it" in shown(flaw_table(counted(found)), 80)
+    sound = shown(flaw_table(counted([task(1)])), 80)
+    assert sound[0].split()[-1] == "interval" and "" not in sound
+
+
+@mutation(
+    "a reason of other checks is said", "flows/cli/data/certifying/check_table.py",
+    "if check.name in names and not check.n", "if not check.n",
+)  # fmt: skip
+def test_a_check_without_tasks_says_why() -> None:
+    assert sorted(name for names in WITHOUT_TASKS.values() for name in names) == sorted(RULES)
+    once = [AttemptedTask(1, 1, True, 0.0)] * 3
+    *_, two, groups = said_of(worth_of(once, GroupCounts(0, 0, 0.0), (0, 3)))
+    assert two == "nothing to check for separating, variance: no task has two attempts"
+    assert groups == "nothing to check for signal: no task has two attempts in one epoch"

@@ -76,7 +76,7 @@ def command(folder: Path, monkeypatch: pytest.MonkeyPatch, given: Tables, *words
     "ORDER BY ALL",
 )
 def test_attempts_at_base_tasks_are_those_of_the_rollouts(tmp_path: Path) -> None:
-    found = read(tmp_path, world(), TaskSource.BASE)
+    found = read(tmp_path, world(), TaskSource.BASE, 1, 2)
     assert found.tasks["task_id"].to_list() == ["e0000-base-000000"]
     assert (found.epochs, found.versions, found.lost) == ((1, 2), (0, 1), 0)
     assert (found.scores.height, found.scores["success"].sum()) == (8, 6)
@@ -89,10 +89,44 @@ def test_lost_attempts_are_counted_apart(tmp_path: Path) -> None:
     fits = (pl.col("task_id") == where["task_id"]) & (pl.col("epoch") == 2)
     given["scores"] = given["scores"].filter(~fits)
     found = read(tmp_path, given, TaskSource.BASE)
-    assert (found.lost, found.scores.height) == (4, 4)
+    assert (found.lost, found.scores.height, found.versions) == (4, 4, (0, 0))
     way = {"split": "test", "mode": "sampled", "epoch": 1}
     given = replaced(world(), "evaluation_texts", way, cause="environment", error="away")
-    assert read(tmp_path / "test", given, TaskSource.TEST).lost == 4
+    assert read(tmp_path / "test", given, TaskSource.TEST, 0, 2).lost == 4
+
+
+@mutation(
+    "attempts of all versions are one success", WRITTEN,
+    "rows = rows.filter(newest)", "rows = rows.filter(True)",
+)  # fmt: skip
+@mutation(
+    "lost attempts of older versions count", WRITTEN,
+    "within = f\"x.epoch >= {rows['epoch'].min()}\"", 'within = "true"',
+)  # fmt: skip
+@mutation(
+    "a lost attempt counts again where its evaluation stands", WRITTEN,
+    "SELECT DISTINCT x.task_id, x.sample_index, coalesce(measured, x.epoch)",
+    "SELECT x.task_id, x.sample_index, coalesce(measured, x.epoch)",
+)  # fmt: skip
+def test_attempts_of_the_newest_version_count(tmp_path: Path) -> None:
+    # Version 2, of epoch 2, solves every test task, and those before it solve none.
+    given = replaced(world(), "evaluations", {"mode": "sampled"}, success=False, reward=0.0)
+    given = replaced(given, "evaluations", {"epoch": 2}, success=True, reward=1.0)
+    found = read(tmp_path, given, TaskSource.TEST)
+    assert (found.scores["success"].mean(), found.scores.height) == (1.0, 4)
+    assert (found.epochs, found.versions, found.older) == ((2, 2), (2, 2), (0, 1))
+    named = read(tmp_path / "named", given, TaskSource.TEST, 0, 2)
+    assert named.scores["success"].mean() == pytest.approx(1 / 3)
+    assert (named.versions, named.older) == ((0, 2), None)
+    first = read(tmp_path / "first", given, TaskSource.TEST, 0)
+    assert (first.versions, first.older) == ((0, 0), None)
+    way = {"split": "test", "mode": "sampled", "epoch": 1}
+    given = replaced(given, "evaluation_texts", way, cause="environment", error="away")
+    assert read(tmp_path / "lost", given, TaskSource.TEST).lost == 0
+    given = replaced(given, "evaluations", {"epoch": 2}, measured_epoch=1)
+    way["epoch"] = 2
+    given = replaced(given, "evaluation_texts", way, cause="environment", error="away")
+    assert read(tmp_path / "again", given, TaskSource.TEST).lost == 4
 
 
 # In epochs 0, 1 and 2 each test task has one sampled and one greedy attempt.
@@ -108,12 +142,12 @@ def test_an_evaluation_counts_once_for_the_epoch_that_made_it(tmp_path: Path) ->
     found = read(
         tmp_path,
         replaced(world(), "evaluations", {"mode": "greedy"}, sample_index=1),
-        TaskSource.TEST,
-    )
+        TaskSource.TEST, 0, 2,
+    )  # fmt: skip
     assert (found.tasks.height, found.scores.height) == (4, 12)
     assert (found.epochs, found.versions) == ((0, 2), (0, 2))
     given = replaced(world(), "evaluations", {"epoch": 2}, measured_epoch=1)
-    again = read(tmp_path / "again", given, TaskSource.TEST)
+    again = read(tmp_path / "again", given, TaskSource.TEST, 0, 2)
     assert (again.scores.height, again.epochs, again.versions) == (8, (0, 1), (0, 1))
     last = read(tmp_path / "last", given, TaskSource.TEST, 2)
     assert (last.scores.height, last.epochs, last.versions) == (4, (1, 1), (2, 2))
@@ -128,7 +162,7 @@ def test_the_command_says_what_a_runs_test_tasks_are_worth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, page = tmp_path / "checks.csv", tmp_path / "page.html"
-    words = ("--tasks", "test", "-o", str(file), "--page", str(page))
+    words = ("--tasks", "test", "--epochs", "0:2", "-o", str(file), "--page", str(page))
     done = command(tmp_path, monkeypatch, arithmetic_world(), *words)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
@@ -138,7 +172,7 @@ def test_the_command_says_what_a_runs_test_tasks_are_worth(
     assert "4 attempted by pi_agent versions 0 to 2 in epochs 0 to 2: 12 attempts with a " in (
         done.output
     )
-    assert "all 3 versions together: --epochs 2 takes those of the last epoch alone" in done.output
+    assert "the attempts of versions 0 to 2 together: without --epochs, those of the" in done.output
     assert lines[-1].startswith("no flaw in 4 tasks; of 7 checks of attempts: ")
     rows = {row["check"]: row for row in pl.read_csv(file).to_dicts()}
     assert rows["any_flaw"]["n"] == 4 and rows["floor"]["n"] == 4
@@ -146,8 +180,13 @@ def test_the_command_says_what_a_runs_test_tasks_are_worth(
     assert (rows["separating"]["estimate"], rows["separating"]["n"]) == (0.0, 4)
     assert rows["reachable"]["estimate"] == 1.0  # the domain itself solves them
     assert rows["signal"]["n"] == 0  # a group has one attempt
-    assert "nothing to check for signal: " in done.output
+    assert "nothing to check for signal: no task has two attempts in one epoch" in done.output
     assert "the test tasks of run-a" in page.read_text()
+
+    newest = command(tmp_path, monkeypatch, arithmetic_world(), *words[:2], *words[4:])
+    assert "4 attempted by pi_agent version 2 in epoch 2: 4 attempts with a ve" in newest.output
+    assert "the newest alone: attempts of versions 0 to 1 do not count, unless --" in newest.output
+    assert "version 2 in epoch 2" in page.read_text() and "together" not in newest.output
 
 
 @mutation("the base tasks are the test tasks", CERTIFY, "return TaskSource(tasks)",

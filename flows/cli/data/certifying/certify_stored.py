@@ -30,8 +30,10 @@ def certify_stored(
 ) -> None:
     """Print flaws and checks of a run's base tasks or test tasks, and write a row for each.
 
-    `epochs` names those whose attempts count, all by default. Raises ConfigError where the run has
-    no such task, DomainError for a fault of the domain, GenenvError where tasks have flaws.
+    `epochs` names those whose attempts count. By default those of the newest version of pi_agent
+    that attempted the tasks count: a success of several versions together is that of none of them.
+    Raises ConfigError where the run has no such task, DomainError for a fault of the domain,
+    GenenvError where tasks have flaws.
     """
     from genenv_core.config.load import as_recorded
     from genenv_core.domains.registry import get_domain
@@ -66,13 +68,7 @@ def certify_stored(
         found = played_flaws(domain, [SetTask(which.value, task.draft) for task in tasks])
     ids = [task.task_id for task in tasks]
     checks = [] if stored.scores.is_empty() else worth_of_attempts(found, ids, stored.scores)
-    words = [
-        "--run",
-        run,
-        "--tasks",
-        which.value,
-        *(() if epochs is None else ("--epochs", epochs)),
-    ]
+    words = ["--run", run, "--tasks", which.value, *(("--epochs", epochs) if epochs else ())]
     facts = {
         "run": run,
         "domain": f"{domain.name}, version {domain.version}",
@@ -85,6 +81,12 @@ def certify_stored(
     say_sound(run, found, checks)
 
 
+def _versions(old: int, new: int) -> str:
+    from genenv_core.report.words import first_to_last
+
+    return f"{'version' if old == new else 'versions'} {first_to_last(old, new)}"
+
+
 def _attempts(stored: StoredSet, which: TaskSource) -> list[str]:
     """Return who attempted how many of the tasks, and what counts nowhere."""
     from genenv_core.report.words import first_to_last
@@ -95,15 +97,20 @@ def _attempts(stored: StoredSet, which: TaskSource) -> list[str]:
     else:
         (first, last), (old, new) = stored.epochs, stored.versions
         when = f"{'epoch' if first == last else 'epochs'} {first_to_last(first, last)}"
-        by = f"{'version' if old == new else 'versions'} {first_to_last(old, new)}"
+        by = _versions(old, new)
         lines.append(
             f"{stored.scores['task_id'].n_unique()} attempted by pi_agent {by} in {when}: "
             f"{stored.scores.height} attempts with a verdict"
         )
+        if stored.older:
+            lines.append(
+                f"the newest alone: attempts of {_versions(*stored.older)} do not count, unless "
+                "--epochs names their epochs"
+            )
         if old != new:
             lines.append(
-                f"checks take the attempts of all {new - old + 1} versions together: "
-                f"--epochs {last} takes those of the last epoch alone"
+                f"checks take the attempts of {by} together: without --epochs, those of the newest "
+                "version count alone"
             )
         if which is TaskSource.TEST:
             lines.append("sampled attempts alone; those of each epoch have equal seeds")

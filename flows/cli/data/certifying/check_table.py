@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flows.cli.tables import WORTH_STYLES, counted_worths, plain_table
+from flows.cli.tables import WORTH_STYLES, counted_worths
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from flows.cli.data.certifying.worded_table import WordedTable
     from genenv_core.evidence.worth import WorthCheck
+
+
+WITHOUT_TASKS = {
+    "nobody attempted a task": ("reachable", "headroom"),
+    "no task has two attempts": ("separating", "variance"),
+    "no task has two attempts in one epoch": ("signal",),
+    "no task was looked at for accepts_trivial or accepts_canary": ("floor",),
+    "no task says how often a guess is right": ("chance",),
+}
+"""Why a check has no task or group to look at, and the checks that it is true of."""
 
 
 def counted_checks(checks: Sequence[WorthCheck]) -> str:
@@ -20,29 +29,27 @@ def counted_checks(checks: Sequence[WorthCheck]) -> str:
     return f"of {len(checks)} checks of attempts: {counted_worths(check.worth for check in checks)}"
 
 
-def check_table(checks: Sequence[WorthCheck]) -> Table:
+def check_table(checks: Sequence[WorthCheck]) -> WordedTable:
     """Return a row for each check of attempts."""
     from rich.text import Text
 
-    table = plain_table()
-    table.add_column("check", no_wrap=True)
-    for title in ("estimate", "95 % interval", "of", "wanted"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("what it is", overflow="fold")
+    from flows.cli.data.certifying.worded_table import WordedTable
+
+    rows: list[tuple[list[str | Text], Text]] = []
     for check in checks:
         rule = check.rule
         known = check.low is not None and check.high is not None
-        table.add_row(
+        cells = [
             check.name,
             "" if check.estimate is None else f"{check.estimate:.1%}",
             f"\\[{check.low:.1%}, {check.high:.1%}]" if known else "",
             f"{check.n} {rule.unit}",
             f"{'at least' if rule.at_least else 'at most'} {rule.limit:.0%}",
             Text(check.worth.value, WORTH_STYLES[check.worth.value]),
-            Text("; ".join(filter(None, [rule.measures, check.fact]))),
-        )
-    return table
+        ]
+        rows.append((cells, Text("; ".join(filter(None, [rule.measures, check.fact])))))
+    numbers = ("estimate", "95 % interval", "of", "wanted")
+    return WordedTable(("check", *numbers, "verdict"), numbers, "what it is", rows)
 
 
 def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = None) -> list[str]:
@@ -64,9 +71,7 @@ def said_of(checks: Sequence[WorthCheck], remedies: Mapping[str, str] | None = N
             f"cannot say ({', '.join(unsure)}): too few tasks to be sure on which side of the "
             "wanted value it is; more of them would tell"
         )
-    if nothing := [check.name for check in checks if not check.n]:
-        lines.append(
-            f"nothing to check for {', '.join(nothing)}: no task has two attempts (for signal "
-            "of one epoch), a known chance of a guess (chance) or a certificate (floor)"
-        )
+    for why, names in WITHOUT_TASKS.items():
+        if nothing := [check.name for check in checks if check.name in names and not check.n]:
+            lines.append(f"nothing to check for {', '.join(nothing)}: {why}")
     return lines

@@ -26,9 +26,15 @@ def conclude(
     remedies: Mapping[str, str],
     outputs: CertifyOutputs,
 ) -> None:
-    """Print and write the flaws of tasks and the checks of attempts, none of them without any.
+    """Print and write the flaws of tasks and the checks of attempts at them.
 
-    `remedies` by name of a check stand for those of its rule; the notes of `given` come first.
+    Args:
+        given: what the certificate is about. Its notes are printed before the checks.
+        domain: judges the examples of flaws on the page.
+        found: the tasks, with what each was checked for.
+        checks: those of the attempts; [] where nobody attempted the tasks.
+        remedies: by name of a check, what to do in place of what its rule says.
+        outputs: the files that somebody asked for.
     """
     from flows.cli.tables import console
     from genenv_core.play.checking.sets import counted

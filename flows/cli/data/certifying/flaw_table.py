@@ -10,8 +10,9 @@ import typer
 from genenv_core.errors import GenenvError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
+    from flows.cli.data.certifying.worded_table import WordedTable
     from genenv_core.play.checking.sets import FlawCount
 
 SAID = 70
@@ -23,20 +24,14 @@ def tasks_of(count: int) -> str:
     return f"{count} task{'s' * (count != 1)}"
 
 
-def flaw_table(counts: Sequence[FlawCount]) -> Table:
+def flaw_table(counts: Sequence[FlawCount]) -> WordedTable:
     """Return a row for each flaw; with an example where some task has one."""
     from rich.text import Text
 
+    from flows.cli.data.certifying.worded_table import WordedTable
     from flows.cli.rows import cell
-    from flows.cli.tables import plain_table
 
-    table = plain_table()
-    table.add_column("flaw", no_wrap=True)
-    for title in ("tasks", "have it", "share", "95 % interval"):
-        table.add_column(title, justify="right", no_wrap=True)
-    some = any(count.having for count in counts)
-    if some:
-        table.add_column("example", overflow="fold")
+    rows: list[tuple[list[str | Text], Text]] = []
     for count in counts:
         style = "bold red" if count.having else ""
         example = Text()
@@ -44,15 +39,16 @@ def flaw_table(counts: Sequence[FlawCount]) -> Table:
             prompt = cell(count.prompt, SAID)
             prompt.stylize("dim")
             example = Text("\n").join([cell(count.detail, SAID), prompt])
-        table.add_row(
+        cells = [
             Text(count.flaw.value if count.flaw else "any of them", style),
             str(count.checked),
             Text(str(count.having), style),
             f"{count.having / count.checked:.1%}",
             f"[{count.low:.1%}, {count.high:.1%}]".replace("[", "\\["),
-            *([example] if some else []),
-        )
-    return table
+        ]
+        rows.append((cells, example))
+    numbers = ("tasks", "have it", "share", "95 % interval")
+    return WordedTable(("flaw", *numbers), numbers, "example", rows)
 
 
 def say_remedies(counts: Sequence[FlawCount]) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import urlsplit
 
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError
 from genenv_core.machine.named_secrets import ADDRESS, secret_in
+
+log = logging.getLogger("genenv.inputs")
 
 AUTHORIZATION = "Authorization"
 """The header that most hosts read a key from, as `Bearer KEY`; another one has the key alone."""
@@ -32,13 +36,18 @@ class ServerKey:
     Args:
         variable: name of the environment variable; None: no key is sent.
         header: name of the header.
+        over_http: whether the key may go over plain HTTP to another machine.
     """
 
     variable: str | None = None
     header: str = AUTHORIZATION
+    over_http: bool = False
 
     def read(self) -> str:
-        """Return the key, '' where none is sent; raises ConfigError where its variable has none."""
+        """Return the key that the variable holds, or '' for a server without keys.
+
+        Raises ConfigError where the variable is not set, or holds something that is no key.
+        """
         if self.variable is None:
             return ""
         key = secret_in(self.variable)
@@ -66,13 +75,19 @@ class ServerKey:
         return text.replace(key, HIDDEN) if key else text
 
     def check_place(self, url: str) -> None:
-        """Raise ConfigError where the key would go over a network that anybody can read."""
+        """Raise ConfigError where the key would go unencrypted to another machine.
+
+        With `over_http` it may go there; then a warning says so, once a process.
+        """
         parts = urlsplit(url)
         if self.variable is None or parts.scheme == "https" or _is_here(parts.hostname or ""):
             return
+        if self.over_http:
+            return _warn(url, self.variable)
         raise ConfigError(
             f"domain.options.url {url}: the key in {self.variable} would be sent unencrypted: give "
-            "the server's https:// address (http is for this machine alone)"
+            "the server's https:// address; inside a network that nobody else reads, such as a "
+            "cluster's own, domain.options.key_over_http: true permits http"
         )
 
     def refused(self, where: str, said: str) -> AccessRefused:
@@ -98,14 +113,29 @@ class ServerKey:
 
 
 def check_address(url: str, place: str) -> str:
-    """Return an address; raises ConfigError for one that is none, or in which a key could stand."""
+    """Return the address of a server, which `place` names in an error.
+
+    Raises ConfigError for a text that is no address, and for an address with a user, a password or
+    a query: a key could stand there.
+    """
     if re.fullmatch(ADDRESS, url):
         return url
     shown = "" if set(url) & set("@?#") else f" {url[:200]}"
     raise ConfigError(
-        f"{place}{shown}: it is no address such as https://HOST or http://HOST:PORT, without a "
-        "user, a password and a query; a key goes into the environment variable that "
-        "domain.options.key_env names"
+        f"{place}{shown}: give an address such as https://HOST or http://HOST:PORT, without user, "
+        "password or query; put a key into the environment variable that domain.options.key_env "
+        "names"
+    )
+
+
+@cache
+def _warn(url: str, variable: str) -> None:
+    """Warn of a key that goes over the network as it is."""
+    log.warning(
+        "key_over_http: the key in %s goes unencrypted to %s: whoever reads the network between "
+        "reads the key",
+        variable,
+        url,
     )
 
 

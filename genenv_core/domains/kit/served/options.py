@@ -38,6 +38,9 @@ class ServedOptions(Options):
     key_header: str = Field(default=AUTHORIZATION, pattern=r"^[A-Za-z][A-Za-z0-9-]*$")
     """The header that the key is sent in: `Authorization: Bearer KEY`, or the key alone in another
     one, such as OpenReward's X-API-Key."""
+    key_over_http: bool = False
+    """Whether the key may go unencrypted, over http, to another machine: to a service in one's own
+    cluster, for instance. Over https and to this machine it always may."""
     serve: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
     """An app to serve on 127.0.0.1 in the place of a server elsewhere, `package.server.app:app`;
     the interpreter that `python_variable` names imports it."""
@@ -107,6 +110,8 @@ class ServedOptions(Options):
             raise ValueError("key_env is for a server at a url, and serve names an app: remove one")
         if self.key_env is None and self.key_header != AUTHORIZATION:
             raise ValueError("key_header does nothing without key_env: set that or remove this")
+        if self.key_env is None and self.key_over_http:
+            raise ValueError("key_over_http does nothing without key_env: set that or remove this")
         if self.url and self.serve:
             raise ValueError("url and serve both name a server: give one of them")
         low, high = self.reward_range
@@ -134,7 +139,7 @@ class ServedOptions(Options):
     @property
     def key(self) -> ServerKey:
         """Return where the server's key is."""
-        return ServerKey(self.key_env, self.key_header)
+        return ServerKey(self.key_env, self.key_header, self.key_over_http)
 
     @property
     def meaning(self) -> JsonObject:
