@@ -35,13 +35,13 @@ def test_a_run_that_goes_on_with_other_settings_says_which(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = resolve("tiny", fields={"root": str(tmp_path), "run_id": "mine"})
-    open_run(first)
-    open_run(first.model_copy(update={"epochs": 7, "limits": LimitsConfig(tokens=5000)}))
+    open_run(first, {})
+    open_run(first.model_copy(update={"epochs": 7, "limits": LimitsConfig(tokens=5000)}), {})
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
     log = RunLog(LocalStore(tmp_path), "mine")
     of_older = {name: value for name, value in log.info().config.items() if name != "arm"}
     log.open(of_older, datetime.now(UTC))
-    open_run(first.model_copy(update={"seed": 5}))
+    open_run(first.model_copy(update={"seed": 5}), {})
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(said) == 1
     assert "run=mine had other settings so far: seed 0 -> 5: stages that they change" in said[0]
