@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from genenv_core.config.branching import differing
+from genenv_core.config.branching import other_settings
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
@@ -38,7 +38,7 @@ def open_run(config: RunConfig, fixed: Mapping[str, int], said: Change | None = 
     values = dump(config)
     folder = os.getcwd() if relative_files(values) else ""
     before = RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
-    if others := [text for text in differing(before, values) if not text.startswith(GOES_ON)]:
+    if others := [text for text in other_settings(before, values) if not text.startswith(GOES_ON)]:
         log.warning(
             "run=%s had other settings so far: %s: stages that they change are computed anew; "
             "another run id begins a run of its own", name, "; ".join(others),

@@ -99,7 +99,7 @@ def said_by(command: str, settings: list[str], root: Path) -> str:
           "    if config.benchmark.given:\n        raise", "    if False:\n        raise",
           by="[measurement]")  # fmt: skip
 @mutation("a domain without examples for tiny models is found out in bootstrap", PREPARING,
-          "        _check_seed_data(config)\n", "", by="[seed data]")  # fmt: skip
+          "        _check_seed_data(config, domain)\n", "", by="[seed data]")  # fmt: skip
 @mutation("a plan says nothing of memory", "flows/cli/runs/run.py",
           "    prepared.check_memory()\n", "", by="[memory]")  # fmt: skip
 @pytest.mark.parametrize("case", REFUSED)
