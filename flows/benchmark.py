@@ -38,7 +38,7 @@ def measure_as_flow(prepared: PreparedMeasurement) -> ArtifactRef:
 
 def measured(prepared: PreparedMeasurement) -> ArtifactRef:
     """Return the output of a measurement."""
-    open_run(prepared.config, fixed=prepared.fixed)
+    open_run(prepared.config, prepared.fixed)
     with run_span(prepared.config):
         return benchmark(prepared.config, 0, prepared.inputs)
 

@@ -72,7 +72,7 @@ def _played(prepared: Prepared, said: Change | None) -> EpochState | None:
     """Return what `play` does, inside the watch and the span of the run."""
     config, branch, until = prepared.config, prepared.branch, prepared.options.until
     open_branch(config, branch)
-    open_run(config, said, prepared.fixed)
+    open_run(config, prepared.fixed, said)
     draw_anew(config, prepared.options.force)
     taken = branch.epoch if branch else None
     with within_limits(config, until, taken=taken) as end:

@@ -72,11 +72,11 @@ class RunInputs:
     teacher: TeacherRef | None
 
     @classmethod
-    def read(cls, config: RunConfig) -> RunInputs:
-        """Return those of a configuration; raises GenenvError for what cannot serve."""
+    def read(cls, config: RunConfig, domain: Domain) -> RunInputs:
+        """Return those of a configuration and its domain; raises GenenvError for a bad one."""
         # Models are last, because their libraries take seconds to load.
-        examples, offline = warm_start_input(config), offline_input(config)
-        return cls(given_to(config), examples, offline, teacher_input(config))
+        examples, offline = warm_start_input(config, domain), offline_input(config)
+        return cls(given_to(config, domain), examples, offline, teacher_input(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +156,24 @@ def prepare(
         _check_place(config)
     # No folder is made for a run that is refused before; one with such options has its root.
     opened = _opened(config, options, asks=computes) if point or options.force else None
-    inputs = RunInputs.read(config)
+    # One for all checks: where a server plays it, each opening asks the server.
+    domain = get_domain(config.domain.name, config.domain.options)
+    inputs = RunInputs.read(config, domain)
     store, branch, draws = opened or _opened(config, options, asks=computes)
     updates: list[Need] = []
     fixed: dict[str, int] = {}
     if computes:
         _check_measured(config)
-        fixed = _checked_domain(config)
-        _check_seed_data(config)
+        fixed = _checked_domain(config, domain)
+        _check_seed_data(config, domain)
         _check_algorithm(config)
         if config.grpo.attribution:
             from tasks.policies.attribution import answering  # loads Prefect
 
-            answering(get_domain(config.domain.name, config.domain.options))
+            answering(domain)
         from genenv_core.spending.needs import needs
 
-        updates = needs(config, inputs.given)
+        updates = needs(config, inputs.given, domain)
     made = Prepared(config, options, store, inputs, branch, draws, updates, fixed)
     if judges_memory:
         made.check_memory()
@@ -292,7 +294,7 @@ def _check_measured(config: RunConfig) -> None:
         benchmark_of(get_domain(one.domain.name, one.domain.options))
 
 
-def _checked_domain(config: RunConfig) -> dict[str, int]:
+def _checked_domain(config: RunConfig, domain: Domain) -> dict[str, int]:
     """Return the sizes of a run's fixed sets by domain; genenv's own domains have none.
 
     Raises ConfigError where a domain of one's own has a fault that shows in a moment.
@@ -300,8 +302,7 @@ def _checked_domain(config: RunConfig) -> dict[str, int]:
     if is_built_in(config.domain.name, config.domain.options):
         return {}
     data = config.data
-    with standstills_said(config):
-        domain = get_domain(config.domain.name, config.domain.options)
+    with standstills_said(config, domain):
         check_shortly(
             domain,
             base=0 if data.base_file else min(data.base_tasks, CHECKED),
@@ -315,10 +316,10 @@ def _fixed(config: RunConfig, domain: Domain) -> dict[str, int]:
     return {} if is_built_in(name, options) else fixed_sets(name, domain)
 
 
-def _check_seed_data(config: RunConfig) -> None:
+def _check_seed_data(config: RunConfig, domain: Domain) -> None:
     """Raise ConfigError where tiny models are to be made of a domain that has no examples."""
     made = [policy for policy in Policy if getattr(config.models, policy.value) == "bootstrap"]
-    if made and not isinstance(get_domain(config.domain.name, config.domain.options), SeedData):
+    if made and not isinstance(domain, SeedData):
         raise ConfigError(
             f"models.{made[0].value} 'bootstrap': domain {config.domain.name} has no seed data "
             "(agent_examples, env_examples) for tiny models to begin with: give the domain these "

@@ -27,7 +27,7 @@ from genenv_core.config.load import overridden, read_override
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, ModelTeacher
 from genenv_core.config.stages import STAGES
-from genenv_core.domains.registry import is_built_in
+from genenv_core.domains.registry import get_domain, is_built_in
 from genenv_core.errors import (
     AlreadyExists,
     ConfigError,
@@ -171,7 +171,8 @@ def check_given(contents: Contents, config: RunConfig) -> None:
 
 def _given_here(config: RunConfig) -> dict[str, str]:
     """Return the digest of each input that people give, by the field that names it."""
-    read = RunInputs.read(config)
+    domain = get_domain(config.domain.name, config.domain.options)
+    read = RunInputs.read(config, domain)
     model = read.teacher.model if read.teacher else None
     found = {
         **identities(read.given),

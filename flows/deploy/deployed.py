@@ -219,7 +219,7 @@ def epoch(request: EpochRequest) -> State[None] | None:
     epochs = max(prepared.config.epochs, number)
     config = prepared.config.model_copy(update={"epochs": epochs})
     state = state_before(replace(prepared, config=config), number)
-    open_run(config, fixed=prepared.fixed)
+    open_run(config, prepared.fixed)
 
     def play_one() -> None:
         with within_limits(config):

@@ -35,12 +35,15 @@ PROGRAM = Path(__file__).with_name("standstill_watch.py")
 
 
 @contextlib.contextmanager
-def standstills_said(config: RunConfig) -> Generator[None]:
-    """Print and log a line when the run's own domain lets nothing else work for a while."""
+def standstills_said(config: RunConfig, domain: Domain | None = None) -> Generator[None]:
+    """Print and log a line when the run's own domain lets nothing else work for a while.
+
+    `domain` is that domain; None: it is not open yet.
+    """
     if is_built_in(config.domain.name, config.domain.options):
         yield
         return
-    domain = get_domain(config.domain.name, config.domain.options)
+    domain = domain or get_domain(config.domain.name, config.domain.options)
     log = home_of(config.root) / "runs" / str(config.run_id) / "run.log"
     arguments = [str(os.getpid()), str(log), f"{STILL_S:g}", PATTERNS, *sorted(sources(domain))]
     # By its path and without site packages: it starts in a moment. In a session of its own, for

@@ -2,17 +2,19 @@
 
 A branch takes over the epochs of RUN up to EPOCH as they are stored, and goes on with settings of
 its own. Those that decided what it takes over would do nothing, so a change of them is refused.
+`differing` is how any two configurations are compared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from genenv_core.canonical import digest, leaves, value_at
+from genenv_core.canonical import digest, value_at
 from genenv_core.config.arms import ARMS
-from genenv_core.config.load import dump, identity
+from genenv_core.config.load import changed, dump, identity
+from genenv_core.config.moved import as_now
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.until import Until
@@ -42,6 +44,9 @@ ONE_SET = ("arm", "teacher", "data.set_tasks", "generation")
 
 NAME_KEPT = 80
 """Characters of a run's name that stay in the name of its branch."""
+
+ABSENT = object()
+"""The value of a field that is not there, which equals no other."""
 
 
 class BranchPoint(Record):
@@ -135,32 +140,39 @@ def _same(
     both = dump(before), dump(now)
     for name in names:
         there, here = (value_at(values, name.split(".")) for values in both)
-        for path, (old, new) in _different(name, there, here):
+        for path, old, new in differing(there, here, name, missing=None):
             raise ConfigError(
                 f"{given}: {path} is {_short(old)} there and {_short(new)} here, and {why}: "
                 f"{remedy}"
             )
 
 
-def _different(path: str, old: Any, new: Any) -> list[tuple[str, tuple[Any, Any]]]:
-    """Return the leaves in which two values differ, with both."""
-    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-        return [] if old == new else [(path, (old, new))]
-    one, other = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
-    names = list(dict.fromkeys((*one, *other)))
-    return [found for n in names for found in _different(f"{path}.{n}", one.get(n), other.get(n))]
+def differing(
+    old: Any, new: Any, path: str = "", *, missing: Any = ABSENT
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted name of each field in which nested values differ, and both its values.
 
-
-def differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return a text such as `seed 0 -> 5` for each setting that differs.
-
-    A setting that one configuration alone has came with a later version, and is left out.
+    A field that one of them lacks has the value `missing` there. A list is a value.
     """
-    known = dict(leaves(before, lists=False))
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        if old != new:
+            yield path, old, new
+        return
+    one, other = cast("Mapping[str, Any]", old), cast("Mapping[str, Any]", new)
+    for name in dict.fromkeys((*other, *one)):
+        both = one.get(name, missing), other.get(name, missing)
+        yield from differing(*both, f"{path}.{name}" if path else name, missing=missing)
+
+
+def other_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a text such as `seed 0 -> 5` for each setting in which a run differs from its record.
+
+    A setting that the record lacks came with a later version, and is as it is now.
+    """
+    recorded = changed(now, as_now(before))
     return [
-        f"{name} {_short(known[name])} -> {_short(value)}"
-        for name, value in leaves(now, lists=False)
-        if known.get(name, value) != value
+        f"{name} {_short(old)} -> {_short(new)}"
+        for name, old, new in differing(recorded, now, missing=None)
     ]
 
 

@@ -41,13 +41,13 @@ def check_moved(values: Mapping[str, Any]) -> None:
 def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recorded configuration under the names of today, to compare it with others.
 
-    One that this genenv cannot read stays as it is.
+    A teacher that this genenv cannot read stays as it is.
     """
     moved = with_moved(values)
     try:
         teacher = _TEACHER.dump_python(_TEACHER.validate_python(moved.get("teacher", {})))
     except ValidationError:
-        return dict(values)
+        return moved
     return {**moved, "teacher": teacher} if "teacher" in moved else moved
 
 

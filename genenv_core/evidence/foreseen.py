@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
+from genenv_core.config.branching import differing
 from genenv_core.config.load import as_recorded, dump, overridden
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.protocol import shares_of
@@ -50,7 +50,7 @@ def other_rule(config: RunConfig, overrides: Sequence[str]) -> ChoosingRule:
         raise ConfigError(f"--set is missing: name what is to be foreseen, one of {_fields()}")
     before = dump(config)
     other = overridden(before, f"run {config.run_id}", overrides=overrides)
-    for name in _changed(before, dump(other)):
+    for name, _, _ in differing(before, dump(other)):
         section, _, field = name.partition(".")
         if field not in CHOOSES.get(section, ()):
             raise ConfigError(
@@ -59,19 +59,6 @@ def other_rule(config: RunConfig, overrides: Sequence[str]) -> ChoosingRule:
                 f"genenv run --from {config.run_id}@EPOCH --set {name}=VALUE"
             )
     return ChoosingRule(other.generation, other.curriculum)
-
-
-def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the fields that differ, as `section.field`, or the name of one outside of sections."""
-    for section, values in after.items():
-        old: Any = before[section]
-        if values == old:
-            continue
-        if not isinstance(values, Mapping) or not isinstance(old, Mapping):
-            yield section
-            continue
-        new, known = cast(Mapping[str, Any], values), cast(Mapping[str, Any], old)
-        yield from (f"{section}.{key}" for key in new if new[key] != known.get(key))
 
 
 def _fields() -> str:

@@ -16,7 +16,7 @@ from genenv_core.canonical import digest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelsConfig, chat_template_kwargs
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
-from genenv_core.domains.registry import get_domain
+from genenv_core.domains.protocol import Domain
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.given_models import content_digest, hub_folder, model_folder, probe_of
@@ -39,12 +39,11 @@ class Given:
     env_model: FileRef | None
 
 
-def given_to(config: RunConfig) -> Given:
-    """Return what people give a run, with digests.
+def given_to(config: RunConfig, domain: Domain) -> Given:
+    """Return what people give a run of a domain, with digests.
 
-    Raises ConfigError for an unknown domain, DataError and ModelError naming file, line and remedy.
+    Raises DataError and ModelError naming file, line and remedy.
     """
-    domain = get_domain(config.domain.name, config.domain.options)
     base_file = None
     if config.data.base_file is not None:
         base_file = data_file(config.data.base_file)

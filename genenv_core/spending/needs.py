@@ -16,6 +16,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelSizeConfig
 from genenv_core.config.sections.placement import INLINE
 from genenv_core.config.stages import WARM
+from genenv_core.domains.protocol import Domain
 from genenv_core.errors import ConfigError, ModelError
 from genenv_core.exchange.external import Given
 from genenv_core.storage.records.manifest import FileRef
@@ -70,9 +71,13 @@ class Need:
         )
 
 
-def needs(config: RunConfig, given: Given) -> list[Need]:
-    """Return what the updates of a run's arm need."""
-    made = [need for policy in config.warm_started for need in _warm_start(config, given, policy)]
+def needs(config: RunConfig, given: Given, domain: Domain) -> list[Need]:
+    """Return what the updates of a run's arm need; its domain says how long prompts are."""
+    made = [
+        need
+        for policy in config.warm_started
+        for need in _warm_start(config, given, domain, policy)
+    ]
     length, written = config.rollout.max_length, config.generation.max_tokens
     if ARMS[config.arm].trains_agent:
         shape = _in_game(config, Policy.AGENT, _shape(given.agent_model, config.bootstrap.agent))
@@ -80,7 +85,7 @@ def needs(config: RunConfig, given: Given) -> list[Need]:
         made += _need(config, Policy.AGENT, kind, shape, length, length, _allowed(kind))
     if ARMS[config.arm].trains_env:
         shape = _in_game(config, Policy.ENV, _shape(given.env_model, config.bootstrap.env))
-        prompt = _env_prompt(config, given) if shape else PROMPT
+        prompt = _env_prompt(config, given, domain) if shape else PROMPT
         rows, kind = prompt + written, USUAL[Policy.ENV]
         made += _need(config, Policy.ENV, kind, shape, rows, written, _allowed(kind))
     return made
@@ -164,13 +169,13 @@ def _taken(need: Need) -> float:
     return need.estimate.total(need.rows) + LIBRARIES_BYTES
 
 
-def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
+def _warm_start(config: RunConfig, given: Given, domain: Domain, policy: Policy) -> list[Need]:
     """Return what the warm start of a given model needs, [] where its examples are not known."""
     from genenv_core.spending.prompts import longest_example  # loads domains
 
     model = given.agent_model if policy is Policy.AGENT else given.env_model
     try:
-        longest = longest_example(config, Path(model.path), policy) if model else None
+        longest = longest_example(config, domain, Path(model.path), policy) if model else None
     except ModelError:
         return []
     if model is None or longest is None:
@@ -180,12 +185,12 @@ def _warm_start(config: RunConfig, given: Given, policy: Policy) -> list[Need]:
     return _need(config, policy, warm_start.UPDATE, shape, tokens, answer, f"of {what}")
 
 
-def _env_prompt(config: RunConfig, given: Given) -> int:
+def _env_prompt(config: RunConfig, given: Given, domain: Domain) -> int:
     """Return the tokens of pi_env's longest prompt, as far as it can be known now."""
     from genenv_core.spending.prompts import longest_prompt  # loads domains
 
     try:
-        return longest_prompt(config, given) or PROMPT
+        return longest_prompt(config, given, domain) or PROMPT
     except ModelError:
         return PROMPT
 

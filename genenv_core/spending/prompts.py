@@ -10,7 +10,7 @@ from pathlib import Path
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import chat_template_kwargs
-from genenv_core.domains.registry import get_domain
+from genenv_core.domains.protocol import Domain
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
 from genenv_core.exchange.external import Given
 from genenv_core.ids import seed_from
@@ -20,7 +20,7 @@ TRIED = 64
 """Base tasks whose prompts are measured."""
 
 
-def longest_prompt(config: RunConfig, given: Given) -> int | None:
+def longest_prompt(config: RunConfig, given: Given, domain: Domain) -> int | None:
     """Return the tokens of pi_env's longest prompt, None where its tokenizer is not made yet.
 
     Measured on base tasks of the run, with the agent's success in each of their families, as
@@ -32,7 +32,6 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
     from genenv_core.play.asked import env_prompt, example_turns
     from genenv_core.play.chat import ChatFormat
 
-    domain = get_domain(config.domain.name, config.domain.options)
     data = config.data.model_copy(update={"base_tasks": min(config.data.base_tasks, TRIED)})
     if given.base_file is None:
         drafts = domain.base_tasks(seed_from(config.seed, "base"), data.base_tasks)
@@ -52,7 +51,9 @@ def longest_prompt(config: RunConfig, given: Given) -> int | None:
     )
 
 
-def longest_example(config: RunConfig, model: Path, policy: Policy) -> tuple[int, int, str] | None:
+def longest_example(
+    config: RunConfig, domain: Domain, model: Path, policy: Policy
+) -> tuple[int, int, str] | None:
     """Return the tokens of a policy's longest example, those of the longest answer, and of what.
 
     Measured on all examples of `warm_start.examples`, or on `TRIED` of the domain's own; None for a
@@ -62,9 +63,8 @@ def longest_example(config: RunConfig, model: Path, policy: Policy) -> tuple[int
     from genenv_core.exchange.examples.given import named_examples
     from genenv_core.play.chat import ChatFormat
 
-    domain, settings = get_domain(config.domain.name, config.domain.options), config.warm_start
-    read = named_examples(config, (policy,))
-    lessons = lessons_of(domain, read, settings.easy_skew, seed_from(config.seed, "lessons"))
+    read, skew = named_examples(config, domain, (policy,)), config.warm_start.easy_skew
+    lessons = lessons_of(domain, read, skew, seed_from(config.seed, "lessons"))
     if lessons is None:
         return None
     chat = ChatFormat.load(model, chat_template_kwargs(config.models, policy))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from genenv_core.config.branching import differing
+from genenv_core.config.branching import other_settings
 from genenv_core.config.load import dump, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import LAST
@@ -27,9 +27,7 @@ GOES_ON = ("epochs ", "limits.")
 """Settings that only say how far a run goes."""
 
 
-def open_run(
-    config: RunConfig, said: Change | None = None, fixed: Mapping[str, int] | None = None
-) -> None:
+def open_run(config: RunConfig, fixed: Mapping[str, int], said: Change | None = None) -> None:
     """Record the run's resolved configuration and what is said of it; one that exists continues.
 
     `fixed` has the sizes of its fixed sets by domain, as `Prepared` does.
@@ -37,10 +35,10 @@ def open_run(
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)
     store = artifacts_of(config.root).store
-    values, fixed = dump(config), dict(fixed or {})
+    values = dump(config)
     folder = os.getcwd() if relative_files(values) else ""
     before = RunLog(store, name).open(values, datetime.now(UTC), fixed, folder)
-    if others := [text for text in differing(before, values) if not text.startswith(GOES_ON)]:
+    if others := [text for text in other_settings(before, values) if not text.startswith(GOES_ON)]:
         log.warning(
             "run=%s had other settings so far: %s: stages that they change are computed anew; "
             "another run id begins a run of its own", name, "; ".join(others),
@@ -51,7 +49,7 @@ def open_run(
     said_of_run = {"run_id": name, "epochs": config.epochs, "arm": config.arm.value}
     for domain, count in fixed.items():
         log.info("run=%s %s", name, FixedSet(domain, count).line)
-    emit(Event("run", facts={**said_of_run, FIXED_SETS: fixed}))
+    emit(Event("run", facts={**said_of_run, FIXED_SETS: dict(fixed)}))
 
 
 def open_branch(config: RunConfig, branch: Branch | None) -> None:

@@ -25,6 +25,7 @@ from mlflow import MlflowClient
 from flows.deploy.requests import configuration
 from flows.up.services import Settings, worker_environment
 from genenv_core.config.request import RunRequest
+from genenv_core.domains.registry import get_domain
 from genenv_core.exchange.external import given_to
 from genenv_core.storage.records.keys import stage_key
 from tasks.bootstrap import STAGE as BOOTSTRAP
@@ -166,7 +167,8 @@ def test_a_cancelled_run_is_cancelled(up: Up):
 def test_one_flow_run_a_run_at_a_time_and_two_runs_side_by_side(up: Up):
     wanted = {**long(43), "run_id": "same", "seed": 2, "root": str(up.root)}
     config = configuration(RunRequest.model_validate(wanted))
-    bootstrap = stage_key(parts_of(BOOTSTRAP, config, 0, given_to(config)))
+    domain = get_domain(config.domain.name, config.domain.options)
+    bootstrap = stage_key(parts_of(BOOTSTRAP, config, 0, given_to(config, domain)))
     # The first one waits for this test until the second has begun.
     with leases_of(config.root).hold("bootstrap", bootstrap, lambda: None):
         first = started(up, "stage=bootstrap epoch=0", **wanted)

@@ -34,6 +34,7 @@ from genenv_core.types import Policy
 from tasks.policies.measured import model_of
 from tests.mutations import mutation
 from tests.pipeline.builders import manifests, run, sql, tiny
+from tests.unit.plugged import domain_of
 
 SETTINGS = (
     "warm_start.steps=3",
@@ -97,7 +98,7 @@ def test_given_models_start_warm(api: None, begun: Callable[[Path], None], tmp_p
     pupil = tiny(tmp_path / "pupil", *taught, epochs=1, run_id="pupil")
     coevolution(pupil, Until(stage="warm_start", epoch=0))
     lessons = manifests(pupil)[0, "warm_start"].key_parts["inputs"]["examples"]
-    named = named_examples(pupil, [Policy.ENV])
+    named = named_examples(pupil, domain_of(pupil), [Policy.ENV])
     assert named is not None and lessons == digest_of(named)
     told = manifests(pupil)[0, "warm_start"].facts[WARM_STARTS]
     assert told["env"]["of"] == 8 and "examples" not in found[0, "warm_start"].key_parts["inputs"]

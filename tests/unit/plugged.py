@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.protocol import Domain
+from genenv_core.domains.registry import get_domain
 from genenv_core.plugins import DOMAINS, own_points
 
 
@@ -25,6 +28,11 @@ def write_package(
     ]
     (package / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def domain_of(config: RunConfig) -> Domain:
+    """Return the domain of a configuration."""
+    return get_domain(config.domain.name, config.domain.options)
 
 
 def add_own_domain(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.sections.data import DomainConfig
-from genenv_core.domains.protocol import SeedData, SeedExample
-from genenv_core.domains.registry import get_domain
+from genenv_core.domains.protocol import Domain, SeedData, SeedExample
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.base_data import heldout_fingerprints
 from genenv_core.exchange.examples.files import read_examples
@@ -29,7 +28,7 @@ FIELD = "warm_start.examples"
 Examples = dict[Policy, list[SeedExample]]
 
 
-def warm_start_input(config: RunConfig) -> FileRef | ExamplesRef | None:
+def warm_start_input(config: RunConfig, domain: Domain) -> FileRef | ExamplesRef | None:
     """Return where the examples of a warm start lie, with their digest; None for the domain's own.
 
     Raises ConfigError where nobody has examples, and for a run that is unknown or of another
@@ -40,8 +39,8 @@ def warm_start_input(config: RunConfig) -> FileRef | ExamplesRef | None:
         return None
     if name is not None:
         # Bad data stops a run before any work, and before a directory is read for its digest.
-        return _read(config, name, given)[1] or data_file(name)
-    if not isinstance(get_domain(config.domain.name, config.domain.options), SeedData):
+        return _read(config, domain, name, given)[1] or data_file(name)
+    if not isinstance(domain, SeedData):
         raise ConfigError(
             f"warm_start.steps {config.warm_start.steps}: the domain {config.domain.name} makes no "
             "examples (agent_examples, env_examples): name a file of them or a run (run:RUN) in "
@@ -50,13 +49,15 @@ def warm_start_input(config: RunConfig) -> FileRef | ExamplesRef | None:
     return None
 
 
-def named_examples(config: RunConfig, wanted: Collection[Policy]) -> Examples | None:
+def named_examples(
+    config: RunConfig, domain: Domain, wanted: Collection[Policy]
+) -> Examples | None:
     """Return the examples that `warm_start.examples` names, None where it names none.
 
     Raises as `warm_start_input`.
     """
     name = config.warm_start.examples
-    return None if name is None else _read(config, name, wanted)[0]
+    return None if name is None else _read(config, domain, name, wanted)[0]
 
 
 def examples_at(ref: FileRef | ExamplesRef, heldout: Collection[str]) -> Examples:
@@ -80,7 +81,7 @@ def examples_at(ref: FileRef | ExamplesRef, heldout: Collection[str]) -> Example
 
 
 def _read(
-    config: RunConfig, name: str, wanted: Collection[Policy]
+    config: RunConfig, domain: Domain, name: str, wanted: Collection[Policy]
 ) -> tuple[Examples, ExamplesRef | None]:
     """Return examples by the name that people gave them, and the reference of a run's."""
     if not name.startswith(OF_RUN):
@@ -95,7 +96,6 @@ def _read(
             f"{config.domain.name} {config.domain.options}: name a run of the same domain and "
             "options"
         )
-    domain = get_domain(config.domain.name, config.domain.options)
     heldout = heldout_fingerprints(domain, config.seed, config.data)
     found = examples_of_run(store, run, epoch, heldout)
     check_enough(name, found, wanted, epoch)

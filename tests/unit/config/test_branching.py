@@ -7,13 +7,17 @@ epochs may; a branch has a name of its own, the same for the same settings and o
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from genenv_core.config.branching import (
+    ABSENT,
     STARTED_WITH,
     BranchPoint,
     branch_name,
     check_branch,
+    differing,
     read_point,
 )
 from genenv_core.config.load import resolve
@@ -72,6 +76,12 @@ def test_a_bad_point_is_refused(text: str, words: str) -> None:
     [
         ([], ["domain.name=trails"], "domain.name is desk there and trails here"),
         ([], ["domain.options.max_calls=4"], "domain.options.max_calls is 3 there and 4 here"),
+        ([], ["domain.options={}"], "domain.options.max_calls is 3 there and not set here"),
+        (
+            ["domain.options={}"],
+            ["domain.options={a: [1]}"],
+            "options.a is not set there and .1. here",
+        ),
         ([], ["models.agent=./other"], "models.agent is bootstrap there and ./other here"),
         ([], ["bootstrap.agent.layers=2"], "bootstrap.agent.layers is 1 there and 2 here"),
         ([], ["data.test_tasks=25"], "data.test_tasks is 24 there and 25 here"),
@@ -96,6 +106,7 @@ def test_what_decided_the_epochs_that_are_taken_over_may_not_differ(
         ([], ["arm=random", "generation.tasks=7", "compute.threads=2", "evaluation.samples=2"]),
         (["arm=static"], ["arm=static", "seed=1", "rollout.n=6"]),
         (["arm=static"], ["arm=genenv", "generation.tasks=7"]),
+        ([], ["domain.options.explain=null"]),
     ],
 )
 def test_settings_of_later_epochs_may_differ(there: list[str], here: list[str]) -> None:
@@ -138,3 +149,44 @@ def test_a_stage_that_is_taken_over_is_neither_an_end_nor_drawn_anew() -> None:
     POINT.check_later(Until(stage="rollout", epoch=2), "--until")
     with pytest.raises(ConfigError, match="--force rollout@1: epoch 1 is taken over from run a"):
         POINT.check_later(Until(stage="rollout", epoch=1), "--force")
+
+
+@mutation(
+    "a field that only the older configuration has is no difference", BRANCHING,
+    "dict.fromkeys((*other, *one))", "dict.fromkeys(other)",
+)  # fmt: skip
+@mutation(
+    "a field that is not there has no value of its own", BRANCHING,
+    "other.get(name, missing)", "other.get(name)",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "apart", "as_none"),
+    [
+        ({"a": 1, "b": {"c": 2}}, {"b": {"c": 2}, "a": 1}, [], []),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)], None),
+        ({"a": {}}, {"a": {"b": 1}}, [("a.b", ABSENT, 1)], [("a.b", None, 1)]),
+        ({"a": {"b": 1}}, {"a": {}}, [("a.b", 1, ABSENT)], [("a.b", 1, None)]),
+        ({"a": {}}, {"a": {"b": None}}, [("a.b", ABSENT, None)], []),
+        ({}, {"a": {}}, [("a", ABSENT, {})], [("a", None, {})]),
+        ({"a": None}, {"a": {"b": 1}}, [("a", None, {"b": 1})], None),
+        ({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}]}, [("a", [1, {"b": 2}], [1, {"b": 3}])], None),
+        (
+            {"a": {"model": "m", "revision": None}},
+            {"a": {"file": "f"}},
+            [("a.file", ABSENT, "f"), ("a.model", "m", ABSENT), ("a.revision", None, ABSENT)],
+            [("a.file", None, "f"), ("a.model", "m", None)],
+        ),
+    ],
+)  # fmt: skip
+def test_nested_mappings_differ_field_by_field(
+    old: dict[str, Any],
+    new: dict[str, Any],
+    apart: list[tuple[str, Any, Any]],
+    as_none: list[tuple[str, Any, Any]] | None,
+) -> None:
+    """`apart` with fields that are not there as such, `as_none` with them as null."""
+    assert list(differing(old, new)) == apart
+    found = list(differing(old, new, missing=None))
+    assert found == (apart if as_none is None else as_none)
+    below = differing(old, new, "x")
+    assert [path for path, _, _ in below] == [f"x.{path}" for path, _, _ in apart]

@@ -204,7 +204,7 @@ def test_a_run_is_continued_with_its_own_configuration(
 ):
     monkeypatch.setenv("GENENV_ROOT", str(tmp_path))
     first = configuration(request(tmp_path, preset="tiny", run_id="mine", rwr={"steps": 5}))
-    open_run(first)
+    open_run(first, {})
     again = configuration(RunRequest.model_validate({"resume": "mine", "epochs": 7}))
     assert again == first.model_copy(update={"epochs": 7})
     assert recorded(EpochRequest(run_id="mine")) == first
@@ -223,14 +223,14 @@ def test_labels_of_the_form_name_the_same_run_and_are_kept_with_it(tmp_path: Pat
     assert overrides(labelled) == overrides(plain)
     config = configuration(labelled)
     assert config == configuration(plain)
-    open_run(config, work_of(labelled).said)
+    open_run(config, {}, work_of(labelled).said)
     store = LocalStore(tmp_path)
     assert read_labels(store, str(config.run_id)) == Labels(
         tags=("a", "b"), note="why", pinned=True
     )
     # An empty form takes nothing away.
     again = request(tmp_path, resume=config.run_id, tags=["c"])
-    open_run(configuration(again), work_of(again).said)
+    open_run(configuration(again), {}, work_of(again).said)
     assert read_labels(store, str(config.run_id)).tags == ("a", "b", "c")
     assert read_labels(store, str(config.run_id)).pinned
     with pytest.raises(ConfigError, match="'a b'"):
@@ -365,7 +365,7 @@ def test_what_is_no_change_is_refused_before_a_flow_run_is_made(change: str):
 
 def test_the_form_branches_off_from_a_run_with_its_settings(tmp_path: Path):
     first = configuration(request(tmp_path, preset="tiny", run_id="mine", rwr={"steps": 5}))
-    open_run(first)
+    open_run(first, {})
     given = {"from": "mine@1", "epochs": 7, "grpo": {"learning_rate": 0.001}}
     config = configuration(request(tmp_path, **given))
     expected = first.grpo.model_copy(update={"learning_rate": 0.001})

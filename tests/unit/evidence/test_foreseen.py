@@ -40,6 +40,8 @@ def test_fields_of_the_choice_are_foreseen() -> None:
         ("curriculum.level=batch", "curriculum.level"),
         ("rwr.lambda=0", "rwr.lambda"),
         ("epochs=9", "epochs"),
+        ("domain.options.explain=true", "domain.options.explain"),
+        ("domain.options.explain=null", "domain.options.explain"),
     ],
 )
 def test_other_fields_are_refused(given: str, name: str) -> None:

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.exchange.examples.files import LEAST, read_examples
 from genenv_core.exchange.examples.given import warm_start_input
+from genenv_core.storage.records.manifest import ExamplesRef, FileRef
 from genenv_core.types import Policy
 from tests.mutations import mutation
-from tests.unit.plugged import add_own_domain
+from tests.unit.plugged import add_own_domain, domain_of
 
 EXAMPLES = "genenv_core/exchange/examples/files.py"
 PROMPT = [{"role": "user", "content": "4 + 2"}]
@@ -78,14 +80,19 @@ def test_without_a_file_the_domain_makes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["models.agent=./a", "warm_start.steps=6"]
-    assert warm_start_input(resolve("tiny")) is None
-    assert warm_start_input(resolve("tiny", overrides=given)) is None
+    assert announced(resolve("tiny")) is None
+    assert announced(resolve("tiny", overrides=given)) is None
     file = written(tmp_path, [GOOD] * LEAST)
-    named = warm_start_input(resolve("tiny", overrides=[*given, f"warm_start.examples={file}"]))
+    named = announced(resolve("tiny", overrides=[*given, f"warm_start.examples={file}"]))
     assert named is not None and named.path == str(file)
     add_own_domain(monkeypatch, "bare", f"{__name__}:Bare")
     with pytest.raises(ConfigError, match="the domain bare makes no examples"):
-        warm_start_input(resolve("tiny", overrides=[*given, "domain={name: bare, options: {}}"]))
+        announced(resolve("tiny", overrides=[*given, "domain={name: bare, options: {}}"]))
+
+
+def announced(config: RunConfig) -> FileRef | ExamplesRef | None:
+    """Return where the examples of a run of its domain lie."""
+    return warm_start_input(config, domain_of(config))
 
 
 class Bare:

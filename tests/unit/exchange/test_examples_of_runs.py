@@ -36,6 +36,7 @@ from tasks.stage.inputs import identities
 from tests.mutations import mutation
 from tests.unit.builders_root import START
 from tests.unit.builders_tables import world
+from tests.unit.plugged import domain_of
 
 RUNS = "genenv_core/exchange/examples/runs.py"
 GIVEN = "genenv_core/exchange/examples/given.py"
@@ -43,6 +44,11 @@ TABLES = ("tasks", "certificates", "contexts", "traces", "trace_tokens", "scores
 DOMAIN = DomainConfig(name="arithmetic", options={"terms": 3})
 PROMPT = [{"role": "user", "content": "2 + 3 ="}, {"role": "assistant", "content": "5"}]
 """A prompt with a turn of its own, as examples in a domain's prompt are."""
+
+
+def announced(config: RunConfig) -> ExamplesRef | FileRef | None:
+    """Return where the examples of a run of its domain lie."""
+    return warm_start_input(config, domain_of(config))
 
 
 def said(trace: str, turns: int) -> str:
@@ -186,17 +192,17 @@ def test_equal_examples_have_one_digest_wherever_they_lie(tmp_path: Path) -> Non
     store = stored(tmp_path / "one", tasks=12)
     stored(tmp_path / "two", tasks=12, run="again")
     LocalStore(tmp_path / "own")
-    ref = warm_start_input(config(tmp_path / "one"))
+    ref = announced(config(tmp_path / "one"))
     assert isinstance(ref, ExamplesRef)
     assert (ref.root, ref.run_id, ref.epoch) == (store.uri, "teacher", 2)
     # From another root, of a run with another name; the epoch is named.
     read = config(tmp_path / "own", f"roots.read=[{tmp_path / 'two'}]", name="run:again@2")
-    other = warm_start_input(read)
+    other = announced(read)
     assert isinstance(other, ExamplesRef)
     assert other.run_id == "again" and identities(Inputs(other)) == identities(Inputs(ref))
-    assert warm_start_input(config(tmp_path / "one", name="run:teacher@1")) != ref
-    found = named_examples(config(tmp_path / "one"), Policy)
+    assert announced(config(tmp_path / "one", name="run:teacher@1")) != ref
     domain = get_domain(DOMAIN.name, DOMAIN.options)
+    found = named_examples(config(tmp_path / "one"), domain, Policy)
     heldout = heldout_fingerprints(domain, read.seed, read.data)
     assert found == examples_at(ref, heldout) == examples_at(other, heldout)
     with pytest.raises(DataError, match="run:again: the run holds other examples than when this"):
@@ -236,4 +242,4 @@ def test_a_run_that_cannot_teach_is_refused_in_words(tmp_path: Path) -> None:
         ),
     ):
         with pytest.raises(error, match=words):
-            warm_start_input(made)
+            announced(made)

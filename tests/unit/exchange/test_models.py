@@ -26,15 +26,16 @@ from transformers import AutoTokenizer
 
 from flows.cli.machines.doctor import model_checks
 from genenv_core.config.load import resolve
+from genenv_core.config.schema import RunConfig
 from genenv_core.errors import ModelError
-from genenv_core.exchange import gguf
-from genenv_core.exchange.external import given_to
+from genenv_core.exchange import external, gguf
 from genenv_core.exchange.given_models import PROBES, model_files, model_folder, probe_of
 from genenv_core.play.template.mending import ANSWERS, SYSTEM
 from genenv_core.training.warm_start.models import build_tokenizer
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, tiny_model, tiny_tokenizer
+from tests.unit.plugged import domain_of
 
 REPOSITORY = Path(__file__).parents[3]
 NO_TOOLS = CHATML.replace("{% for m in messages %}", "{% for m in messages if m.role != 'tool' %}")
@@ -67,6 +68,11 @@ def checkpoint(folder: Path, template: str | None = CHATML, **shape: Any) -> Pat
     tiny_model(vocab_size=len(tokenizer), **shape).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def given_to(config: RunConfig) -> external.Given:
+    """Return what people give a run of its domain."""
+    return external.given_to(config, domain_of(config))
 
 
 def pickled(folder: Path) -> Path:

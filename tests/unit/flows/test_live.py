@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from flows.benchmark import measured
 from flows.cli.runs.live import RunView
-from flows.preparing import _checked_domain
+from flows.coevolution import play
+from flows.preparing import prepare, prepare_measurement
 from genenv_core.config.load import resolve
+from genenv_core.config.requests_beside import EpochRequest
+from genenv_core.config.schema import RunConfig
+from genenv_core.domains.arithmetic import Arithmetic
 from genenv_core.errors import QueryError
 from genenv_core.report import outcome
 from genenv_core.report.outcome import outcome_of_run
+from genenv_core.storage.records.runs import RunLog, list_runs
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
 from tasks.stage.progress import Event, emit
@@ -116,14 +122,18 @@ def test_a_run_says_how_far_bootstrap_is_and_what_it_reached(
     assert said[-1] == "pi_env wrote 8 texts in epoch 1, 6 of them valid (75%)"
 
 
-FIXED = """
-from genenv_core.domains.arithmetic import Arithmetic
-
-
 class Fixed(Arithmetic):
-    def fixed_tasks(self):
+    """A domain of one's own over a set of forty tasks."""
+
+    def fixed_tasks(self) -> int:
         return 40
-"""
+
+
+def over_a_fixed_set(folder: Path, *settings: str) -> RunConfig:
+    """Return the configuration of a run over forty tasks."""
+    own = [f"root={folder / 'root'}", f"domain.name={__name__}:Fixed"]
+    config = resolve("tiny", overrides=[*own, "tracking.enabled=false", *settings])
+    return config.model_copy(update={"run_id": "run-a"})
 
 
 @mutation(
@@ -140,17 +150,58 @@ class Fixed(Arithmetic):
     "open(values, datetime.now(UTC), folder=folder)",
 )  # fmt: skip
 def test_a_run_over_a_fixed_set_says_so_first_and_last(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "set_of_forty.py").write_text(FIXED, encoding="utf-8")
-    root, name = tmp_path / "root", f"{tmp_path}/set_of_forty.py:Fixed"
-    own = [f"root={root}", "tracking.enabled=false", f"domain.name={name}"]
-    config = resolve("tiny", overrides=own).model_copy(update={"run_id": "run-a"})
+    monkeypatch.setattr("flows.coevolution.begin", lambda prepared: None)
+    root, config = tmp_path / "root", over_a_fixed_set(tmp_path)
+    name = config.domain.name
     with RunView(config, quiet=False):
-        open_run(config, fixed=_checked_domain(config))
+        play(prepare(config))
     first = f"{name}: pi_env writes no tasks and chooses among 40 that are there"
     assert capsys.readouterr().out.splitlines()[1].startswith(first)
     (last,) = outcome_of_run(LocalStore(root), "run-a").fixed_sets
     assert (last.domain, last.tasks, last.played) == (name, 40, 0)
-    open_run(config.model_copy(update={"domain": resolve("tiny").domain}))
+    open_run(config.model_copy(update={"domain": resolve("tiny").domain}), {})
     assert outcome_of_run(LocalStore(root), "run-a").fixed_sets == ()
+
+
+MEASURED = (
+    "arm=base", "benchmark.url=http://127.0.0.1:1/v1", "benchmark.model_name=m",
+    "benchmark.certify_base=2",
+)  # fmt: skip
+
+
+@mutation(
+    "a run is opened without its fixed sets", "flows/coevolution.py",
+    "open_run(config, prepared.fixed, said)", "open_run(config, {}, said)", by="[run]",
+)  # fmt: skip
+@mutation(
+    "a measurement is opened without its fixed sets", "flows/benchmark.py",
+    "open_run(prepared.config, prepared.fixed)", "open_run(prepared.config, {})",
+    by="[measurement]",
+)  # fmt: skip
+@mutation(
+    "one epoch opens its run without its fixed sets", "flows/deploy/deployed.py",
+    "open_run(config, prepared.fixed)", "open_run(config, {})", by="[epoch]",
+)  # fmt: skip
+@pytest.mark.parametrize("flow", ["run", "measurement", "epoch"])
+def test_whatever_opens_a_run_notes_the_fixed_sets_that_were_prepared(
+    flow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = over_a_fixed_set(tmp_path, *(MEASURED if flow == "measurement" else ()))
+    if flow == "run":
+        monkeypatch.setattr("flows.coevolution.begin", lambda prepared: None)
+        play(prepare(config))
+    elif flow == "measurement":
+        monkeypatch.setattr("flows.benchmark.benchmark", lambda *_: None)
+        measured(prepare_measurement(config))
+    else:
+        from flows.deploy import deployed
+
+        for name in ("state_before", "_carry_out"):
+            monkeypatch.setattr(deployed, name, lambda *_: None)
+        monkeypatch.setattr(deployed, "recorded", lambda request: config)
+        deployed.epoch.fn(EpochRequest(run_id="run-a", epoch=1))
+    store = LocalStore(tmp_path / "root")
+    (run,) = list_runs(store)
+    assert RunLog(store, run).info().fixed_tasks == {config.domain.name: 40}

@@ -24,12 +24,15 @@ from genenv_core.config.load import resolve
 from genenv_core.config.request import RunRequest
 from genenv_core.config.run_options import RunOptions
 from genenv_core.config.until import Until
+from genenv_core.domains.arithmetic import Arithmetic
 from genenv_core.errors import GenenvError
 from genenv_core.storage.store import opening
 from genenv_core.storage.store.local import LocalStore
 from genenv_core.training.memory import devices
+from genenv_core.types import JsonObject
 from tests.mutations import mutation
 from tests.proof.changes import REPOSITORY
+from tests.unit.builders_engine import write_checkpoint
 from tests.unit.test_layers import loaded
 
 PREPARING = "flows/preparing.py"
@@ -96,7 +99,7 @@ def said_by(command: str, settings: list[str], root: Path) -> str:
           "    if config.benchmark.given:\n        raise", "    if False:\n        raise",
           by="[measurement]")  # fmt: skip
 @mutation("a domain without examples for tiny models is found out in bootstrap", PREPARING,
-          "        _check_seed_data(config)\n", "", by="[seed data]")  # fmt: skip
+          "        _check_seed_data(config, domain)\n", "", by="[seed data]")  # fmt: skip
 @mutation("a plan says nothing of memory", "flows/cli/runs/run.py",
           "    prepared.check_memory()\n", "", by="[memory]")  # fmt: skip
 @pytest.mark.parametrize("case", REFUSED)
@@ -232,3 +235,36 @@ def test_a_root_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     app(["plan", "tiny", "--root", "root"], standalone_mode=False)
     assert opened == [tmp_path / "root"]
+
+
+class Counted(Arithmetic):
+    """A domain of one's own that counts how often it is made."""
+
+    made = 0
+
+    def __init__(self, options: JsonObject) -> None:
+        super().__init__(options)
+        Counted.made += 1
+
+
+@mutation("a watch opens the domain once more", PREPARING,
+          "    with standstills_said(config, domain):\n",
+          "    with standstills_said(config):\n")  # fmt: skip
+@mutation("a run is prepared with a domain for each check", PREPARING,
+          "_check_seed_data(config, domain)\n",
+          "_check_seed_data(config, get_domain(config.domain.name, config.domain.options))\n",
+          )  # fmt: skip
+def test_a_domain_is_opened_once_before_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that asks it is asked for: base data, examples, answers, lengths, made models."""
+    monkeypatch.setattr(Counted, "made", 0)
+    base, env = tmp_path / "base.jsonl", tmp_path / "env"
+    write_checkpoint(env)
+    base.write_text('{"program": "1 + 2"}\n', encoding="utf-8")
+    settings = [f"domain.name={__name__}:Counted", f"data.base_file={base}", f"models.env={env}"]
+    settings += ["warm_start.steps=2", "grpo.attribution=true"]
+    config = resolve("tiny", overrides=settings, fields={"root": str(tmp_path / "root")})
+    prepared = prepare(config)
+    assert {need.stage for need in prepared.updates} >= {"warm_start", "rwr_update"}
+    assert Counted.made == 1

@@ -493,10 +493,11 @@ def test_a_run_does_not_start_with_a_broken_domain_of_ones_own(
     from flows.preparing import _checked_domain
 
     config = resolve("tiny", overrides=[f"domain.name={PLACE}"])
-    _checked_domain(config)
+    filed = resolve("tiny", overrides=[f"domain.name={PLACE}", "data.base_file=x"])
+    _checked_domain(config, get_domain(PLACE))
     monkeypatch.setattr(type(get_domain(PLACE)), "score", lambda *arguments: None)
     with pytest.raises(ConfigError, match="score: returned None"):
-        _checked_domain(config)
+        _checked_domain(config, get_domain(PLACE))
     with pytest.raises(ConfigError, match="score: returned None"):
-        _checked_domain(resolve("tiny", overrides=[f"domain.name={PLACE}", "data.base_file=x"]))
-    _checked_domain(resolve("tiny"))
+        _checked_domain(filed, get_domain(PLACE))
+    assert _checked_domain(resolve("tiny"), get_domain(PLACE)) == {}

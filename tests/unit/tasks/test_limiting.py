@@ -24,7 +24,7 @@ from tests.mutations import mutation
 
 def configured(root: Path, *overrides: str) -> RunConfig:
     config = resolve("tiny", overrides=overrides, fields={"root": str(root), "run_id": "mine"})
-    open_run(config)
+    open_run(config, {})
     return config
 
 

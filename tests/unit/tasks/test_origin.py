@@ -40,7 +40,7 @@ TOY = Stage("score", ("tasks.score",), ())
 
 def configured(root: Path, run: str) -> RunConfig:
     config = resolve("tiny", fields={"root": str(root), "run_id": run})
-    open_run(config)
+    open_run(config, {})
     return config
 
 

@@ -33,7 +33,7 @@ TOY = Stage("score", ("tasks.score",), ())
 def configured(root: Path, run: str, *read: Path) -> RunConfig:
     settings = [f"roots.read=[{', '.join(map(str, read))}]"]
     config = resolve("tiny", overrides=settings, fields={"root": str(root), "run_id": run})
-    open_run(config)
+    open_run(config, {})
     return config
 
 

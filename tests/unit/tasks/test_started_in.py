@@ -32,7 +32,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunInfo:
     shutil.copy(EXAMPLE, tmp_path / "there" / _file(tmp_path))
     monkeypatch.chdir(tmp_path / "there")
     overrides = [f"domain.name=./{_file(tmp_path)}:Sums"]
-    open_run(resolve("tiny", overrides=overrides, fields={"root": "../root", "run_id": "mine"}))
+    open_run(resolve("tiny", overrides=overrides, fields={"root": "../root", "run_id": "mine"}), {})
     monkeypatch.chdir(tmp_path / "here")
     return RunLog(LocalStore(tmp_path / "root"), "mine").info()
 
@@ -87,5 +87,5 @@ def test_files_of_domains_and_of_the_algorithm_are_found() -> None:
 
 
 def test_a_run_without_code_of_its_own_notes_no_folder(tmp_path: Path) -> None:
-    open_run(resolve("tiny", fields={"root": str(tmp_path), "run_id": "plain"}))
+    open_run(resolve("tiny", fields={"root": str(tmp_path), "run_id": "plain"}), {})
     assert RunLog(LocalStore(tmp_path), "plain").info().folder == ""

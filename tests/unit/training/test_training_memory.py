@@ -55,6 +55,7 @@ from genenv_core.training.requests import lowered
 from genenv_core.training.updates.table import UPDATES, run_update
 from genenv_core.types import Policy
 from tests.mutations import mutation
+from tests.unit.plugged import domain_of
 from tests.unit.training.builders_training import mixed_rows, rwr_of, tiny_checkpoint
 from tests.unit.training.test_training_lora import grpo
 
@@ -234,7 +235,7 @@ def test_a_reference_is_counted_where_one_is_loaded_in_the_type_that_it_is_loade
     request = grpo(tmp_path, policy, "pulled", TrainingConfig(), **settings)
     assert job_of(request).reference == "bootstrap"
     run = resolve("tiny", overrides=["grpo.kl_coef=0.1", "grpo.kl_reference=bootstrap"])
-    assert needs.needs(run, Given(None, None, None))[0].job.reference == "bootstrap"
+    assert needed(run, Given(None, None, None))[0].job.reference == "bootstrap"
 
 
 def test_a_micro_batch_is_lowered_to_what_fits_and_never_raised(
@@ -324,7 +325,7 @@ def test_after_a_warm_start_frozen_weights_are_float32(
     settings += ["training={precision: bfloat16, lora: {rank: 4}}"]
 
     def updates(*more: str) -> list[float]:
-        found = needs.needs(resolve("tiny", overrides=[*settings, *more]), small)
+        found = needed(resolve("tiny", overrides=[*settings, *more]), small)
         return [need.estimate.fixed["weights"] for need in found if need.stage != WARM]
 
     before, after = updates(), updates("warm_start.steps=3")
@@ -342,9 +343,14 @@ class Words:
         return (0,) * (len(answer.split()) + 1)
 
 
+def needed(config: RunConfig, given: Given) -> list[needs.Need]:
+    """Return what the updates of a run of its domain need."""
+    return needs.needs(config, given, domain_of(config))
+
+
 def checked(config: RunConfig, given: Given) -> list[needs.Need]:
     """Return what the updates need, once that is checked."""
-    found = needs.needs(config, given)
+    found = needed(config, given)
     needs.check_needs(config, found)
     return found
 
@@ -411,7 +417,7 @@ def test_tiny_models_need_next_to_nothing_and_their_limit_is_held() -> None:
 
 @mutation(
     "the memory of RWR takes any prompt of pi_env for the usual one",
-    NEEDS, "return longest_prompt(config, given) or PROMPT",
+    NEEDS, "return longest_prompt(config, given, domain) or PROMPT",
     "return PROMPT",
 )  # fmt: skip
 def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
@@ -426,7 +432,7 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
 
     def length(preset: str, *overrides: str) -> int:
         config = resolve(preset, overrides=list(overrides))
-        return needs.needs(config, small)[-1].job.row_tokens - config.generation.max_tokens
+        return needed(config, small)[-1].job.row_tokens - config.generation.max_tokens
 
     assert length("tiny") == needs.PROMPT  # without a tokenizer
     monkeypatch.setattr(ChatFormat, "load", load)
@@ -441,14 +447,15 @@ def test_the_prompt_of_pi_env_is_as_long_as_its_domain_makes_it(
     data.write_text('{"program": "+ 3 bolts 4"}\n')
     given = Given(FileRef(path=str(data), sha256="0" * 64), None, small.env_model)
     config = resolve("tiny", overrides=[f"data.base_file={data}"])
-    one = longest_prompt(config, given)
+    domain = domain_of(config)
+    one = longest_prompt(config, given, domain)
     assert one is not None and 0 < one <= short  # of the single base task
-    assert longest_prompt(config, Given(None, None, None)) is None
+    assert longest_prompt(config, Given(None, None, None), domain) is None
 
 
 @mutation(
     "a plan knows no memory of a warm start", NEEDS,
-    "for policy in config.warm_started for need", "for policy in () for need",
+    "        for policy in config.warm_started\n", "        for policy in ()\n",
 )  # fmt: skip
 @mutation(
     "the answers of a warm start's examples take no memory", PROMPTS,
@@ -470,7 +477,7 @@ def test_a_warm_start_needs_what_its_examples_need(
     given = [f"models.{policy}={tmp_path}" for policy in Policy]
     steps = ["warm_start.steps=3", "warm_start.micro_batch_rows=5"]
     config = resolve("tiny", overrides=[*given, *steps, f"warm_start.examples={examples}"])
-    found = needs.needs(config, small)
+    found = needed(config, small)
     assert [need.name for need in found] == [
         "warm_start of pi_agent", "warm_start of pi_env", "grpo_update", "rwr_update",
     ]  # fmt: skip
@@ -485,14 +492,14 @@ def test_a_warm_start_needs_what_its_examples_need(
     with pytest.raises(ConfigError, match=r"^warm_start of pi_agent: the warm start needs about "):
         needs.check_needs(tight, found)
     # It is over when the updates begin.
-    game = needs.needs(resolve("tiny", overrides=given), small)
+    game = needed(resolve("tiny", overrides=given), small)
     assert needs.lack_of_memory(config, found, 0) == needs.lack_of_memory(config, game, 0)
     alone = found[0].estimate.total(5) + 2 * 0.7 * GB
     assert needs.lack_of_memory(config, found[:2], alone + 1) == ""
     line = needs.lack_of_memory(config, found[:2], alone - 1)
     assert line.startswith(f"up to {alone / GB:.3g} GB are needed in the warm_start of pi_agent, ")
     own = resolve("tiny", overrides=[*given, *steps])
-    assert needs.needs(own, small)[0].longest == "of 64 examples of the domain"
+    assert needed(own, small)[0].longest == "of 64 examples of the domain"
 
 
 SMOL = DecoderShape(
@@ -572,7 +579,7 @@ def test_what_is_kept_of_the_reference_between_steps_counts(tmp_path: Path) -> N
     made = job_of(rwr_of(tmp_path, "some", rows, policy, policy))
     assert (made.leash_tokens, made.leash_rows) == (sum(leashed), len(leashed))
     run = resolve("tiny")
-    found = needs.needs(run, Given(None, None, None))[1].job
+    found = needed(run, Given(None, None, None))[1].job
     assert found.leash_tokens == run.rwr.kl_rows * run.generation.max_tokens
     assert found.leash_rows == run.rwr.kl_rows
 
@@ -604,7 +611,7 @@ def test_a_cpu_holds_both_updates_and_the_run_at_once(tmp_path: Path) -> None:
     models = models_of(tmp_path / "smol", sizes | {"tie_word_embeddings": True})
     micro = ["grpo.micro_batch_rows=4", "rwr.micro_batch_rows=4"]
     config = resolve("tiny", overrides=["execution.updates_at_once=2", *micro])
-    found = needs.needs(config, models)
+    found = needed(config, models)
     at_once = sum(need.estimate.total(4) for need in found) + 3 * 0.7 * GB
     at_once += 4 * found[0].job.shape.parameters  # the run's own process samples
     assert needs.lack_of_memory(config, found, at_once + 1) == ""
