@@ -48,6 +48,12 @@ WHERE source = 'test' AND mode = 'greedy'
 QUALIFY rank() OVER (PARTITION BY run_id ORDER BY epoch DESC) = 1 AND NOT success
 ORDER BY run_id, task_id LIMIT 5;
 
+-- How long are right and wrong attempts, in a run and in a measurement?
+SELECT run_id, benchmark, success, count(*) AS attempts, avg(turns) AS turns, avg(response_tokens) AS tokens
+FROM judged_traces
+GROUP BY ALL
+ORDER BY ALL;
+
 -- Which tool fails most?
 SELECT run_id, name, count(*) AS made, avg(failed::INT) AS failed, avg((NOT well_formed)::INT) AS unreadable
 FROM calls

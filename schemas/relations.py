@@ -45,6 +45,7 @@ VIEW_NAMES = (
     "evidence",
     "decisions",
     "task_history",
+    "judged_traces",
     "agent_attempts",
     "taught",
     "calls",

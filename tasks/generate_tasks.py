@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.domains.protocol import shares_of
+from genenv_core.epoch.attempting.choosing import rated_attempts
 from genenv_core.epoch.attempting.windows import of_a_set
 from genenv_core.epoch.rows import Output
 from genenv_core.epoch.trouble import troubles
-from genenv_core.epoch.writing.choosing import rated_attempts
 from genenv_core.epoch.writing.contexts import agent_history
 from genenv_core.epoch.writing.generation import (
     Writer,

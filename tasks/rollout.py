@@ -21,12 +21,12 @@ import polars as pl
 
 from genenv_core.algorithm.spread import spread
 from genenv_core.domains.protocol import shares_of
+from genenv_core.epoch.attempting.choosing import reserve_tasks
 from genenv_core.epoch.attempting.rounds import Refill
 from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.attempts import attempt, attempted, scored_again
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.trouble import broken_attempts, endless_attempts, errors_of
-from genenv_core.epoch.writing.choosing import reserve_tasks
 from genenv_core.errors import EngineError
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Part
 from genenv_core.storage.records.parquet import read_parquet

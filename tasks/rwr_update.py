@@ -18,6 +18,7 @@ import polars as pl
 from genenv_core.algorithm.pay.alpha import tracked_target
 from genenv_core.algorithm.pay.weights import step_count
 from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.attempting.choosing import written_skill
 from genenv_core.epoch.env_update import env_rows, on_policy
 from genenv_core.epoch.observing import episode_seed
 from genenv_core.epoch.probe import (
@@ -28,7 +29,6 @@ from genenv_core.epoch.probe import (
     kl_metrics,
 )
 from genenv_core.epoch.rows import UpdateRows, to_tasks
-from genenv_core.epoch.writing.choosing import written_skill
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.fidelity import Fidelity
 from genenv_core.play.simulator import Simulator

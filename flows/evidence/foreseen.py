@@ -24,8 +24,8 @@ from genenv_core.algorithm.stats import mean
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import update_of
 from genenv_core.domains.registry import get_domain
+from genenv_core.epoch.attempting.choosing import Chooser
 from genenv_core.epoch.rows import to_tasks
-from genenv_core.epoch.writing.choosing import Chooser
 from genenv_core.epoch.writing.foreseeing import ChoosingRule, LoggedEpoch, foresee, other_choice
 from genenv_core.errors import ConfigError
 from genenv_core.evidence.foreseen import logged_epochs, other_rule, recorded_config

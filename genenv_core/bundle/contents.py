@@ -15,10 +15,9 @@ There are no weights, no tables, no data of people in it: their digests are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
@@ -35,6 +34,7 @@ from genenv_core.bundle.statement import (
 )
 from genenv_core.canonical import readable_json, sha256
 from genenv_core.errors import IntegrityError
+from genenv_core.machine.json_files import json_object
 from genenv_core.storage.records.keys import stage_key
 from genenv_core.storage.records.manifest import Manifest
 
@@ -127,15 +127,12 @@ def stage_member(epoch: int, stage: str) -> str:
 
 
 def _json(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    if name not in members:
+        raise IntegrityError(f"it has no {name}")
     try:
-        value = json.loads(members[name])
-    except KeyError as error:
-        raise IntegrityError(f"it has no {name}") from error
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{name} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise IntegrityError(f"{name} is no JSON object")
-    return cast("dict[str, Any]", value)
+        return json_object(members[name])
+    except ValueError as error:
+        raise IntegrityError(f"{name} {error}") from error
 
 
 def _check_listed(members: Mapping[str, bytes], statement: Mapping[str, Any]) -> None:

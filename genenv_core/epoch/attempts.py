@@ -14,9 +14,9 @@ from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.config.sections.updates import MixtureConfig
 from genenv_core.domains.shares import Shares
+from genenv_core.epoch.attempting.choosing import chosen_tasks
 from genenv_core.epoch.attempting.windows import Window
 from genenv_core.epoch.rows import SeedFor, frame, of_source, to_tasks
-from genenv_core.epoch.writing.choosing import chosen_tasks
 from genenv_core.ids import group_id, trace_id
 from genenv_core.play.attempt import Player
 from genenv_core.play.calls import calls_made

@@ -15,8 +15,8 @@ from genenv_core.algorithm.selection import in_band
 from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.curriculum import CurriculumConfig
 from genenv_core.config.sections.evaluation import GatesConfig
+from genenv_core.epoch.attempting.choosing import reserve_tasks, written_p_hat
 from genenv_core.epoch.rows import Output, frame, new_groups, with_verdict
-from genenv_core.epoch.writing.choosing import reserve_tasks, written_p_hat
 from genenv_core.storage.records.manifest import CheckpointRef, Manifest
 from genenv_core.types import Policy
 from schemas.enums import EvaluationMode, Gate, Split, UpdateAction

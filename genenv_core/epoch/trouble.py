@@ -15,7 +15,7 @@ import polars as pl
 
 from genenv_core.config.sections.rollout import RolloutConfig
 from genenv_core.domains.steps import reason
-from genenv_core.epoch.writing.choosing import chosen_tasks
+from genenv_core.epoch.attempting.choosing import chosen_tasks
 from genenv_core.errors import StageError
 from genenv_core.types import FinishReason, Rejection
 

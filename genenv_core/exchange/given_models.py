@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from genenv_core.canonical import digest, file_sha256
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_adapter
 from genenv_core.engines.transformers.unloaded import check_unloaded, check_vocabulary
 from genenv_core.errors import ModelError, one_line
+from genenv_core.machine.json_files import broken_file, checkpoint_file, field_of
 from genenv_core.machine.shortage import blame_machine
 from genenv_core.named_files import looked_for
 from genenv_core.storage.records.manifest import FileRef
@@ -189,14 +190,16 @@ def conversion(source: str, target: str, revision: str | None = None) -> str:
 
 def _check_shards(where: str, folder: Path, names: set[str]) -> None:
     """Raise `ModelError` when the index of the weights names files that are not there."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
+    name = "model.safetensors.index.json"
+    index = checkpoint_file(folder, name, where)
+    if index is None:
         return
     try:
-        shards: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{where}: {index.name} is damaged: fetch it again") from error
-    lost = sorted(set(shards.values()) - names)
+        shards = cast("dict[str, Any]", field_of(index, "weight_map", dict))
+        files = {field_of(shards, weight, str) for weight in shards}
+    except ValueError as error:
+        raise broken_file(folder, name, error, where) from error
+    lost = sorted(files - names)
     if lost:
         raise ModelError(f"{where}: {len(lost)} file(s) of its weights are missing: {lost[0]}")
 

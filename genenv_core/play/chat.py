@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from genenv_core.engines.tokenizers import load_tokenizer
 from genenv_core.errors import ModelError
+from genenv_core.machine.json_files import checkpoint_file
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
 from genenv_core.play.template.ends import PLACEHOLDER, ends_of
 from genenv_core.play.template.mending import LEARNED, Mending, mending_of
@@ -197,16 +198,7 @@ def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:
 
     Raises `ModelError` where one is no number of a token.
     """
-    path = checkpoint / "generation_config.json"
-    if not path.is_file():
-        return ()
-    try:
-        declared = json.loads(path.read_text("utf-8")).get("eos_token_id")
-    except (ValueError, AttributeError) as error:
-        raise ModelError(
-            f"checkpoint {checkpoint}: generation_config.json is not a JSON object: {error}; "
-            "repair or delete it"
-        ) from error
+    declared = (checkpoint_file(checkpoint, "generation_config.json") or {}).get("eos_token_id")
     if declared is None:
         return ()
     ends = cast(list[Any], declared if isinstance(declared, list) else [declared])

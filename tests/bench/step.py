@@ -34,8 +34,8 @@ from genenv_core.config.sections.training import LoraConfig, Precision
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.engines.transformers.scoring import kl_terms
-from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.update import alone
+from genenv_core.training.policies.completions import completion_logits, laid_out
 from genenv_core.training.policies.lora import add_adapter
 from tests.bench import gpu_trainers
 from tests.bench.gpu_plan import GROUP, QWEN, Plan

@@ -30,8 +30,8 @@ from genenv_core.config.until import Until
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.engines.transformers.kl import sequence_kl
 from genenv_core.engines.transformers.scoring import ScoringArithmetic
+from genenv_core.epoch.attempting.choosing import features, rated_attempts, written_p_hat
 from genenv_core.epoch.probe import fresh_generations, kl_metrics
-from genenv_core.epoch.writing.choosing import features, rated_attempts, written_p_hat
 from genenv_core.errors import StageError
 from genenv_core.ids import stage_seed
 from genenv_core.play.chat import ChatFormat

@@ -61,8 +61,6 @@ above the highest room that it imports. There is to be no further floor.
 
 CIRCLES = {
     "flows": {("cli", "deploy", "shown", "up", "view")},
-    "genenv_core.epoch": {("trouble", "writing")},
-    "genenv_core.training": {("loop", "policies")},
     "tasks": {("placement", "stage", "telemetry")},
 }
 """Modules and packages of one folder that import one another in a circle."""

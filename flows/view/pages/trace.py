@@ -110,9 +110,8 @@ def page(reader: Reader, request: Request) -> Page:
     task = traces[0].facts.rows[0]["task_id"]
     others = reader.panel(
         "others", "Other attempts at this task",
-        "SELECT r.trace_id, s.success, s.reward FROM traces AS r LEFT JOIN scores AS s "
-        "ON s.run_id = r.run_id AND s.trace_id = r.trace_id "
-        f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)} ORDER BY r.trace_id",
+        "SELECT trace_id, success, reward FROM judged_traces "
+        f"WHERE run_id = {text(run)} AND task_id = {text(task)} ORDER BY trace_id",
     )  # fmt: skip
     ids = [row["trace_id"] for row in others]
     at = ids.index(trace)
@@ -130,16 +129,10 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     own = f"run_id = {text(run)}"
     facts = reader.panel(
         "facts", "The attempt",
-        "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, "
-        "coalesce(s.success, b.valid) AS success, coalesce(s.reward, b.score) AS reward, "
-        "u.advantage, coalesce(s.failure, b.reason) AS failure, b.parts AS judged, r.error, "
-        "r.finish_reason, r.turns, r.tool_calls, r.prompt_tokens, r.response_tokens\n"
-        "FROM traces AS r\n"
-        "LEFT JOIN scores AS s ON s.run_id = r.run_id AND s.trace_id = r.trace_id\n"
-        "LEFT JOIN benchmark_items AS b ON b.run_id = r.run_id AND b.trace_id = r.trace_id\n"
-        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
-        "AND u.policy = 'agent'\n"
-        f"WHERE r.{own} AND r.trace_id = {text(trace)}\nORDER BY u.epoch LIMIT 1",
+        "SELECT trace_id, task_id, epoch, sample_index, policy_version, success, reward, "
+        "advantage, failure, parts AS judged, error, finish_reason, turns, tool_calls, "
+        "prompt_tokens, response_tokens\n"
+        f"FROM judged_traces WHERE {own} AND trace_id = {text(trace)}",
     )  # fmt: skip
     if facts.first is None:
         raise NotFound(f"run {run} has no trace {trace!r}: search for its id")

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from genenv_core.errors import ModelError, one_line
+from genenv_core.machine.json_files import checkpoint_file
 
 LFS = b"version https://git-lfs"
 """What a file begins with that git-lfs has not fetched."""
@@ -53,7 +54,7 @@ def check_unloaded(where: str, folder: Path) -> int | None:
     quantized or those of a model with another head, and where a file of weights is cut off, was
     never fetched, or holds NaN or Inf.
     """
-    stored = _stored(where, folder)
+    stored = checkpoint_file(folder, "config.json", where) or {}
     config = _read(where, stored)
     _check_plain(where, stored, config)
     for path in sorted(folder.glob("*.safetensors")):
@@ -61,20 +62,6 @@ def check_unloaded(where: str, folder: Path) -> int | None:
         _check_finite(where, path)
     size = getattr(config, "vocab_size", None)
     return size if isinstance(size, int) else None
-
-
-def _stored(where: str, folder: Path) -> dict[str, Any]:
-    """Return config.json as it stands there."""
-    try:
-        stored: Any = json.loads((folder / "config.json").read_bytes())
-    except ValueError as error:
-        raise ModelError(f"{where}: config.json is no JSON: fetch it again") from error
-    if not isinstance(stored, dict):
-        raise ModelError(
-            f"{where}: config.json holds a {type(stored).__name__}, not a JSON object: fetch it "
-            "again"
-        )
-    return stored
 
 
 def _read(where: str, stored: dict[str, Any]) -> Any:

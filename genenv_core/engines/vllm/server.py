@@ -7,7 +7,6 @@ The memory of a model on an accelerator is given back when its processes are gon
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -21,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -29,6 +27,7 @@ from genenv_core.config.sections.compute import VllmConfig, VllmServing
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_FILES
 from genenv_core.engines.vllm import cpu, guard
 from genenv_core.errors import ConfigError, EngineError, ModelError
+from genenv_core.machine.json_files import checkpoint_file
 from genenv_core.machine.surroundings import environment
 
 PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
@@ -97,7 +96,7 @@ def server_command(
         names += ["--enable-lora", f"--max-lora-rank={rank}"]
     dtype, own, surroundings = config.dtype, list[str](), dict[str, str]()
     if cpu.is_cpu_build(python):
-        shape = _json_object(Path(model) / "config.json")
+        shape = checkpoint_file(Path(model), "config.json") or {}
         own = cpu.arguments(checkpoint, shape, config)
         dtype, surroundings = cpu.dtype(shape, config), cpu.surroundings(os.environ, config)
     arguments = [
@@ -116,10 +115,10 @@ def server_command(
 
 def adapter_rank(checkpoint: Path) -> int:
     """Return the rank that a server must allow for a checkpoint's LoRA adapter; 0 without one."""
-    path = checkpoint / ADAPTER_CONFIG
-    if not path.is_file():
+    adapter = checkpoint_file(checkpoint, ADAPTER_CONFIG)
+    if adapter is None:
         return 0
-    rank = _json_object(path).get("r")
+    rank = adapter.get("r")
     fitting = [size for size in LORA_RANKS if isinstance(rank, int) and 0 < rank <= size]
     if not fitting:
         raise ModelError(f"checkpoint {checkpoint}: vLLM serves no adapter of rank {rank!r}")
@@ -139,25 +138,14 @@ def _base(checkpoint: Path, links: Path) -> Path:
             if path.name not in ADAPTER_FILES:
                 (links / path.name).symlink_to(path.resolve())
         return links
-    base = _json_object(checkpoint / ADAPTER_CONFIG).get("base_model_name_or_path")
-    if not base or not Path(base).is_dir():
+    adapter = checkpoint_file(checkpoint, ADAPTER_CONFIG) or {}
+    base = adapter.get("base_model_name_or_path")
+    if not isinstance(base, str) or not Path(base).is_dir():
         raise ModelError(
             f"checkpoint {checkpoint}: its adapters belong to {base!r}, which is no folder here: "
             "merge them into the model, or put the model there"
         )
     return Path(base)
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    """Return what a file of a checkpoint says, nothing where there is none."""
-    try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError) as error:
-        raise ModelError(
-            f"checkpoint {path.parent}: {path.name} is no JSON object: {error}"
-        ) from error
 
 
 def interpreter(given: str | None) -> str:

@@ -1,1 +1,1 @@
-"""Which tasks an epoch attempts: windows of a set, and refills of flat groups."""
+"""Which tasks an epoch attempts: the choice, windows of a set, and refills of flat groups."""

@@ -32,7 +32,7 @@ from genenv_core.algorithm.success.foreseen import (
 )
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.writing.choosing import ONE_DOMAIN, Chooser
+from genenv_core.epoch.attempting.choosing import ONE_DOMAIN, Chooser
 from genenv_core.errors import ConfigError
 from genenv_core.ids import seed_from
 from genenv_core.types import TaskChoice

@@ -13,9 +13,9 @@ from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.domains.protocol import ConstrainsEnv, Domain, shares_of
 from genenv_core.engines.protocol import Engine
+from genenv_core.epoch.attempting.choosing import choose, chosen_tasks
 from genenv_core.epoch.rows import Output, Progress, SeedFor, of_source
 from genenv_core.epoch.trouble import narrow_tasks
-from genenv_core.epoch.writing.choosing import choose, chosen_tasks
 from genenv_core.epoch.writing.contexts import asked_contexts
 from genenv_core.epoch.writing.intake import Intake, drafts_of, sampled_text
 from genenv_core.errors import ConfigError
@@ -77,7 +77,7 @@ def write_tasks(
 ) -> Output:
     """Return what pi_env writes until enough tasks are admitted or max_generations is reached.
 
-    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.writing.choosing`.
+    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.attempting.choosing`.
 
     Args:
         writer: pi_env.

@@ -10,12 +10,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from genenv_core.bundle.statement import STATEMENT
 from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import ConfigError, DataError, IntegrityError
 from genenv_core.exchange.environments.playing import ABOUT, DRAFT, TASKS
+from genenv_core.machine.json_files import json_object
 from genenv_core.play.checking.elsewhere.taskset import taskset_module
 from genenv_core.play.checking.sets import SetTask
 from genenv_core.play.checking.shapes import StopChecking, check_fields
@@ -80,12 +81,11 @@ def read_folder(folder: Path) -> GivenFolder:
 
 def _json(path: Path) -> JsonObject:
     try:
-        found: object = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise DataError(f"{path}: is no JSON object")
-    return cast("JsonObject", found)
+        return json_object(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"{path} {error}: get the folder anew from who made it") from error
 
 
 def _package(folder: Path, named: dict[str, str]) -> str:

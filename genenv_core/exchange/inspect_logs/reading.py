@@ -154,11 +154,9 @@ def _spans(keys: Sequence[str], attempts: Sequence[int]) -> Iterator[tuple[str, 
 # What selects attempts, without any transcript.
 _NUMBERS = """
 SELECT r.epoch, t.source, CAST(NULL AS VARCHAR) AS mode, r.policy_version, r.task_id, r.group_id,
-    r.sample_index, coalesce(s.reward, b.score) AS reward
-FROM traces AS r
+    r.sample_index, r.reward
+FROM judged_traces AS r
 JOIN tasks AS t ON t.{own} AND t.task_id = r.task_id
-LEFT JOIN scores AS s ON s.{own} AND s.trace_id = r.trace_id
-LEFT JOIN benchmark_items AS b ON b.{own} AND b.trace_id = r.trace_id
 WHERE r.{own}
 UNION ALL BY NAME
 SELECT epoch, split AS source, mode, policy_version, task_id, sample_index, reward
@@ -169,20 +167,14 @@ _TRACES = """
 SELECT r.run_id, r.trace_id, r.group_id, r.task_id, r.epoch, r.sample_index, r.policy_version,
     CAST(NULL AS VARCHAR) AS mode, r.turns, r.prompt_tokens, r.response_tokens, r.finish_reason,
     r.error, k.messages, t.source, t.family, t.difficulty, t.prompt, t.ground_truth,
-    coalesce(s.success, b.valid) AS success, coalesce(s.reward, b.score) AS reward,
-    coalesce(s.failure, b.reason) AS failure, b.benchmark, b.item, b.category, b.parts,
-    g.n, g.p_hat, g.r_env, u.advantage, u.agent_updates, CAST(NULL AS VARCHAR) AS checkpoint
-FROM traces AS r
+    r.success, r.reward, r.failure, r.benchmark, r.item, r.category, r.parts,
+    g.n, g.p_hat, g.r_env, r.advantage,
+    CAST(string_split(r.agent_updates, ', ') AS BIGINT[]) AS agent_updates,
+    CAST(NULL AS VARCHAR) AS checkpoint
+FROM judged_traces AS r
 JOIN trace_tokens AS k ON k.{own} AND k.trace_id = r.trace_id AND k.trace_id {bounds}
 JOIN tasks AS t ON t.{own} AND t.task_id = r.task_id
-LEFT JOIN scores AS s ON s.{own} AND s.trace_id = r.trace_id AND s.trace_id {bounds}
-LEFT JOIN benchmark_items AS b ON b.{own} AND b.trace_id = r.trace_id AND b.trace_id {bounds}
 LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = r.group_id
-LEFT JOIN (
-    SELECT row_id, any_value(advantage) AS advantage,
-        list(epoch ORDER BY epoch) AS agent_updates
-    FROM update_samples WHERE {own} AND policy = 'agent' AND row_id {bounds} GROUP BY row_id
-) AS u ON u.row_id = r.trace_id
 WHERE r.{own} AND r.trace_id {bounds}
 """
 

@@ -49,8 +49,8 @@ class Token:
 class TraceRecord:
     """One attempt.
 
-    `facts` are its rows of `traces` and `scores`, of a measurement those of `benchmark_items`,
-    where `parts` say how it was judged. `sampled_by` is the digest of the checkpoint that wrote it,
+    `facts` is its row of `judged_traces`, without the benchmark's names and the updates; `parts`
+    say how a benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it,
     `shown` what that one read, as its tokenizer reads it back, with all that the chat template
     adds; '' behind an endpoint. `tokens` are those after it; where the conversation began anew,
     each further prompt and what follows it. `trained` has a row for each update that used it:
@@ -174,12 +174,9 @@ class _RecordReader:
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         for row in query(
             self._con,
-            "SELECT r.*, coalesce(s.reward, b.score) AS reward, coalesce(s.success, b.valid) AS "
-            "success, coalesce(s.failure, b.reason) AS failure, b.parts, k.prompt_ids, "
-            "k.token_ids, k.logprobs, "
-            f"k.loss_mask, k.messages FROM (FROM traces WHERE {self._own} AND {wanted}) AS r "
-            f"LEFT JOIN scores AS s ON s.{self._own} AND s.trace_id = r.trace_id "
-            f"LEFT JOIN benchmark_items AS b ON b.{self._own} AND b.trace_id = r.trace_id "
+            "SELECT r.* EXCLUDE (benchmark, item, category, advantage, agent_updates), "
+            "k.prompt_ids, k.token_ids, k.logprobs, k.loss_mask, k.messages FROM "
+            f"(FROM judged_traces WHERE {self._own} AND {wanted}) AS r "
             f"JOIN trace_tokens AS k ON k.{self._own} AND k.trace_id = r.trace_id "
             "ORDER BY r.trace_id",
         ).to_dicts():

@@ -13,9 +13,9 @@ from trl.trainer.utils import pad
 
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
+from genenv_core.training.policies.ranks import cut
 from genenv_core.training.updates.grpo import GrpoRequest
 
 Value = TypeVar("Value")

@@ -46,13 +46,13 @@ from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import StoredRollouts
 from genenv_core.training.grpo.taught import GroupInfluence, ScoredAnswer
-from genenv_core.training.loop.completions import (
+from genenv_core.training.loop.update import alone
+from genenv_core.training.policies.completions import (
     completion_logits,
     in_order,
     laid_out,
     on_device,
 )
-from genenv_core.training.loop.update import alone
 from genenv_core.training.policies.weights import load_policy
 from genenv_core.training.updates.grpo import GrpoRequest
 

@@ -53,11 +53,11 @@ from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
 from genenv_core.training.grpo.reference import ReferenceScores
 from genenv_core.training.grpo.seen import Seen
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.completions import completion_logprobs
-from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
 from genenv_core.training.memory.estimate import all_logits_fit
+from genenv_core.training.policies import ranks
+from genenv_core.training.policies.completions import completion_logprobs
+from genenv_core.training.policies.ranks import cut
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.updates.grpo import GrpoRequest

@@ -1,9 +1,10 @@
 """Trainer checkpoints: a killed or stopped update continues from one, to the same bits.
 
 A checkpoint is a folder `checkpoint-<step>`: weights and optimizer (`state-*.safetensors`, see
-`genenv_core.training.loop.shards`), the Trainer's own count of steps (`trainer_state.json`), the
-counters of our trainers (`update.json`), their tensors (`update-*.safetensors`), the losses of the
-steps so far (`losses`), and last `seal.json`: the sha256 of every file and a digest of the request.
+`genenv_core.training.policies.shards`), the Trainer's own count of steps (`trainer_state.json`),
+the counters of our trainers (`update.json`), their tensors (`update-*.safetensors`), the losses of
+the steps so far (`losses`), and last `seal.json`: the sha256 of every file and a digest of the
+request.
 
 - A checkpoint without a seal is unfinished; nobody reads it.
 - A sealed one counts when its files are exactly the sealed ones and its request is this one.
@@ -45,8 +46,8 @@ from genenv_core.canonical import digest, file_sha256, readable_json
 from genenv_core.errors import Stopped
 from genenv_core.record import Record
 from genenv_core.storage.files import move_over, sync, temporary
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.shards import load_tensors, save_tensors, shard_names
+from genenv_core.training.policies import ranks
+from genenv_core.training.policies.shards import load_tensors, save_tensors, shard_names
 from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.warm_start.request import note_step
 

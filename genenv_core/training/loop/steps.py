@@ -29,9 +29,9 @@ from transformers import PrinterCallback
 from genenv_core.checks import not_finite
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.loop import ranks
 from genenv_core.training.loop.checkpoints import STATE, CheckpointKeeper
-from genenv_core.training.loop.shards import (
+from genenv_core.training.policies import ranks
+from genenv_core.training.policies.shards import (
     load_tensors,
     optimizer_tensors,
     reshard,

@@ -31,10 +31,10 @@ from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.stages import STEPPING
 from genenv_core.errors import GenenvError, OutOfMemory, TrainingError, one_line
 from genenv_core.machine.freeing import trim
-from genenv_core.training.loop import ranks
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
 from genenv_core.training.loop.steps import train_quietly
 from genenv_core.training.memory.estimate import GB, fitted
+from genenv_core.training.policies import ranks
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.policies.weights import LoadedPolicy, load_policy
 from genenv_core.training.requests import UpdateRequest, UpdateResult

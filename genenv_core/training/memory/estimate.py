@@ -13,17 +13,17 @@ bound of what they need.
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import polars as pl
 
 from genenv_core.config.sections.training import LoraConfig, Precision, TrainingConfig
 from genenv_core.config.sections.updates import KlReference
 from genenv_core.errors import ModelError, TrainingError
+from genenv_core.machine.json_files import checkpoint_file, field_of
 from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.table import UPDATES
 
@@ -67,6 +67,11 @@ kept: on a CPU by torch (measured on TRL 1.16), on a GPU by a kernel that works 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """What models of several experts a layer call their number."""
 
+_SIZES = (
+    "num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size",
+)  # fmt: skip
+"""Fields of config.json without which nothing can be counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
@@ -90,34 +95,41 @@ class DecoderShape:
     @classmethod
     def read(cls, checkpoint: Path) -> DecoderShape:
         """Return the shape in a checkpoint's config.json; `ModelError` for other architectures."""
+        config = checkpoint_file(checkpoint, "config.json")
         try:
-            config = json.loads((checkpoint / "config.json").read_bytes())
-            return cls.of(cast(dict[str, Any], config))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if config is None:
+                raise ValueError("is missing")
+            return cls.of(config)
+        except ValueError as error:
             raise ModelError(
-                f"checkpoint {checkpoint}: the memory of an update cannot be estimated from its "
-                f"config.json: {type(error).__name__} {error}"
+                f"checkpoint {checkpoint}: the memory of an update cannot be estimated: its "
+                f"config.json {error}"
             ) from error
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> DecoderShape:
-        """Return the shape in the values of a config.json; KeyError without one."""
+        """Return the shape in the values of a config.json.
+
+        Raises ValueError, which goes on after the file's name, for other architectures.
+        """
         for name in _EXPERTS:
             if config.get(name):
-                raise KeyError(f"{name}: mixtures of experts are not counted")
-        heads = int(config["num_attention_heads"])
+                raise ValueError(f"has {name}: mixtures of experts are not counted")
+        heads, hidden, layers, intermediate, vocabulary = (
+            field_of(config, name, int) for name in _SIZES
+        )
         stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
         return cls(
-            hidden=int(config["hidden_size"]),
-            layers=int(config["num_hidden_layers"]),
-            intermediate=int(config["intermediate_size"]),
+            hidden=hidden,
+            layers=layers,
+            intermediate=intermediate,
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
-            vocabulary=int(config["vocab_size"]),
+            vocabulary=vocabulary,
             tied=bool(config.get("tie_word_embeddings", False)),
             attention_bias=config.get("model_type") == "qwen2",
             stored_bytes=2 if "16" in stored else 4,
-            head=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+            head=int(config.get("head_dim") or hidden // heads),
             head_norms=config.get("model_type") == "qwen3",
         )
 

@@ -30,7 +30,7 @@ from genenv_core.engines.adapters import (
 )
 from genenv_core.errors import TrainingError
 from genenv_core.storage.files import link_or_copy
-from genenv_core.training.loop.shards import Tensors
+from genenv_core.training.policies.shards import Tensors
 
 NAME = "default"
 """What peft calls the adapter that is trained."""

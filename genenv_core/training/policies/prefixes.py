@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from genenv_core.errors import TrainingError
-from genenv_core.training.loop.completions import completion_logits, laid_out, on_device
+from genenv_core.training.policies.completions import completion_logits, laid_out, on_device
 
 _ROWS = ((3, 4), (3, 4), (3, 2), (5, 3))
 """Tokens of the prompt and of the completion of each row of the comparison."""

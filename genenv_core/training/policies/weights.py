@@ -27,10 +27,10 @@ from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.engines.adapters import merged
 from genenv_core.engines.transformers.loading import load_base, load_model
 from genenv_core.errors import ModelError, NumericalError, TrainingError
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.shards import Tensors, trained, whole
+from genenv_core.training.policies import ranks
 from genenv_core.training.policies.kernels import Kernels, use_kernels
 from genenv_core.training.policies.lora import add_adapter, add_base, save_adapter
+from genenv_core.training.policies.shards import Tensors, trained, whole
 
 
 @dataclass(frozen=True, slots=True)

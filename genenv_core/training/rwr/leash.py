@@ -23,7 +23,7 @@ import torch
 from transformers import TrainerCallback
 
 from genenv_core.config.sections.updates import RwrConfig
-from genenv_core.training.loop.shards import local, trained
+from genenv_core.training.policies.shards import local, trained
 from schemas.enums import UpdateAction
 
 _FRACTIONS = (1.0, 0.25, 0.0625, 0.015625)

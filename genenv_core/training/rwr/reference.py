@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from genenv_core.training.loop.completions import completion_logits
+from genenv_core.training.policies.completions import completion_logits
 
 
 class LeashReference:

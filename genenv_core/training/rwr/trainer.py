@@ -39,9 +39,6 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from genenv_core.algorithm.pay.weights import step_count
 from genenv_core.engines.transformers.scoring import kl_terms
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.completions import completion_logits
-from genenv_core.training.loop.shards import local, trained
 from genenv_core.training.loop.steps import (
     StepTrainer,
     UpdateOutcome,
@@ -51,7 +48,10 @@ from genenv_core.training.loop.steps import (
 )
 from genenv_core.training.loop.update import carry_out
 from genenv_core.training.memory.estimate import REFERENCE_CACHE_VALUES
+from genenv_core.training.policies import ranks
+from genenv_core.training.policies.completions import completion_logits
 from genenv_core.training.policies.reference import frozen, load_reference
+from genenv_core.training.policies.shards import local, trained
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import UpdateResult
 from genenv_core.training.rwr.batches import RowBatches, StoredGenerations

@@ -8,10 +8,10 @@ from functools import partial
 import polars as pl
 
 from genenv_core.errors import TrainingError
-from genenv_core.training.loop.completions import in_order, laid_out
-from genenv_core.training.loop.ranks import cut
 from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
+from genenv_core.training.policies.completions import in_order, laid_out
+from genenv_core.training.policies.ranks import cut
 from genenv_core.training.updates.warm_start import SftRequest
 
 _COLUMNS = {

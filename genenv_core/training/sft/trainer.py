@@ -23,7 +23,6 @@ from torch.nn.functional import cross_entropy
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from genenv_core.training.loop.completions import completion_logits
 from genenv_core.training.loop.steps import (
     StepTrainer,
     UpdateOutcome,
@@ -32,6 +31,7 @@ from genenv_core.training.loop.steps import (
     unchanged,
 )
 from genenv_core.training.loop.update import carry_out
+from genenv_core.training.policies.completions import completion_logits
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.requests import UpdateResult
 from genenv_core.training.sft.batches import ExampleBatches, Examples

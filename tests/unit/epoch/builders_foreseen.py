@@ -9,8 +9,8 @@ import polars as pl
 
 from genenv_core.algorithm.success.belief import predicted
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.epoch.attempting.choosing import Chooser
 from genenv_core.epoch.rows import frame
-from genenv_core.epoch.writing.choosing import Chooser
 from genenv_core.epoch.writing.foreseeing import ChoosingRule, LoggedEpoch
 from genenv_core.types import TaskChoice
 from tests.unit.epoch.builders_epoch import generated

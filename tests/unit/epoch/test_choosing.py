@@ -19,8 +19,7 @@ import pytest
 
 from genenv_core.algorithm.success.model import Attempts, log_odds
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.epoch.rows import frame
-from genenv_core.epoch.writing.choosing import (
+from genenv_core.epoch.attempting.choosing import (
     choose,
     chosen_tasks,
     features,
@@ -29,11 +28,12 @@ from genenv_core.epoch.writing.choosing import (
     written_p_hat,
     written_skill,
 )
+from genenv_core.epoch.rows import frame
 from genenv_core.types import TaskChoice
 from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import generated
 
-CHOOSING = "genenv_core/epoch/writing/choosing.py"
+CHOOSING = "genenv_core/epoch/attempting/choosing.py"
 
 EASY, EVEN, HARD = "ee", "mmmm", "hhhhhhhh"  # a word's family is its length
 

@@ -17,7 +17,7 @@ import pytest
 
 from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.domains.shares import Shares
-from genenv_core.epoch.writing.choosing import Chooser, choose, chosen_tasks
+from genenv_core.epoch.attempting.choosing import Chooser, choose, chosen_tasks
 from genenv_core.epoch.writing.foreseeing import (
     ChoosingRule,
     foresee,

@@ -23,8 +23,8 @@ import pytest
 
 from genenv_core.algorithm.success.model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
+from genenv_core.epoch.attempting.choosing import features
 from genenv_core.epoch.rows import Output, frame
-from genenv_core.epoch.writing.choosing import features
 from genenv_core.epoch.writing.contexts import agent_history
 from genenv_core.epoch.writing.generation import (
     Writer,

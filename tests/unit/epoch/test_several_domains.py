@@ -21,9 +21,9 @@ from genenv_core.domains.kit.several.abilities import abilities_of
 from genenv_core.domains.kit.several.joined import SeveralDomains
 from genenv_core.domains.protocol import PartOfSeveral
 from genenv_core.domains.shares import Shares
+from genenv_core.epoch.attempting.choosing import choose, chosen_tasks, features, reserve_tasks
 from genenv_core.epoch.attempts import attempted
 from genenv_core.epoch.rows import data_tasks, draft_columns, frame, to_tasks
-from genenv_core.epoch.writing.choosing import choose, chosen_tasks, features, reserve_tasks
 from genenv_core.epoch.writing.contexts import agent_history, make_contexts
 from genenv_core.epoch.writing.generation import Writer, write_tasks
 from genenv_core.epoch.writing.intake import Intake
@@ -34,7 +34,7 @@ from tests.mutations import mutation
 from tests.unit.epoch.builders_epoch import Chat, WordsDomain, generated, seed_for
 from tests.unit.epoch.test_generation import Says
 
-CHOOSING = "genenv_core/epoch/writing/choosing.py"
+CHOOSING = "genenv_core/epoch/attempting/choosing.py"
 CONTEXTS = "genenv_core/epoch/writing/contexts.py"
 INTAKE = "genenv_core/epoch/writing/intake.py"
 MODEL = "genenv_core/algorithm/success/model.py"

@@ -101,7 +101,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a list": (
         lambda folder: (folder / "config.json").write_text("[]"),
-        "holds a list, not a JSON",
+        r"config\.json is no JSON object: it holds \[\]",
     ),
     "wrong types": (config_of(hidden_size="wide"), "no configuration of the model_type 'qwen2'"),
     "cut off": (cut_off, r"model\.safetensors is damaged, or was not fetched to its end .*: fetch"),

@@ -22,6 +22,8 @@ from tests.mutations import mutation
 from tests.unit.builders_tables import world
 from tests.unit.schemas.test_views import ask
 
+JUDGED = "schemas/views/judged_traces.sql"
+
 
 def test_an_attempt_by_hand(tmp_path: Path) -> None:
     tables = world()
@@ -56,6 +58,32 @@ def test_an_attempt_by_hand(tmp_path: Path) -> None:
         "advantage": 0.5,
         "agent_updates": "1, 2",  # again in epoch 2, as history
     }
+
+
+@mutation("a benchmark's verdict is none", JUDGED, "coalesce(s.success, b.valid)", "s.success")
+@mutation("a benchmark's score is none", JUDGED, "coalesce(s.reward, b.score)", "s.reward")
+@mutation("a benchmark's reason is none", JUDGED, "coalesce(s.failure, b.reason)", "s.failure")
+@mutation(
+    "an attempt that nobody judged is no trace", JUDGED,
+    "LEFT JOIN benchmark_items", "JOIN benchmark_items",
+)  # fmt: skip
+def test_a_trace_is_judged_by_its_score_or_by_a_benchmark(tmp_path: Path) -> None:
+    tables = world()
+    scored, measured, lost = (f"e0001-g000001-s000{sample}" for sample in range(3))
+    tables["scores"] = tables["scores"].filter(trace_id=scored)
+    items = tables["benchmark_items"].filter(trace_id=measured)
+    tables["benchmark_items"] = items.with_columns(score=pl.lit(0.25), parts=pl.lit('{"f1":0.25}'))
+    asked = "SELECT * FROM judged_traces ORDER BY trace_id"
+    rows = {row["trace_id"]: row for row in ask(tmp_path, tables, asked).to_dicts()}
+    assert rows.keys() == set(tables["traces"]["trace_id"])
+    names = ("reward", "success", "failure", "benchmark", "item", "parts")
+    assert [rows[scored][name] for name in names] == [1.0, True, "", None, None, None]
+    item = items["item"].item()
+    assert [rows[measured][name] for name in names] == [
+        0.25, False, "another function", "bfcl", item, '{"f1":0.25}',
+    ]  # fmt: skip
+    assert {rows[lost][name] for name in names} == {None}
+    assert (rows[scored]["advantage"], rows[scored]["agent_updates"]) == (0.5, "1, 2")
 
 
 def test_a_held_out_attempt_has_its_words_and_no_update(tmp_path: Path) -> None:

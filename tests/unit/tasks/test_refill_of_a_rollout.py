@@ -132,7 +132,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     "reserve[taken : taken + size]", "reserve[:size]",
 )  # fmt: skip
 @mutation(
-    "the reserve is taken as it was written", "genenv_core/epoch/writing/choosing.py",
+    "the reserve is taken as it was written", "genenv_core/epoch/attempting/choosing.py",
     'filter(choice=TaskChoice.RESERVE.value).sort("reserve_place")',
     "filter(choice=TaskChoice.RESERVE.value)",
 )  # fmt: skip

@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 
 from genenv_core.errors import Stopped
 from genenv_core.training.grpo import trainer as grpo
-from genenv_core.training.loop import ranks
-from genenv_core.training.loop.shards import trained, whole
+from genenv_core.training.policies import ranks
+from genenv_core.training.policies.shards import trained, whole
 from genenv_core.training.rwr import trainer as rwr
 from genenv_core.training.updates.grpo import GrpoRequest
 from genenv_core.training.updates.rwr import RwrRequest

@@ -13,7 +13,7 @@ import torch
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.training.grpo.trainer import StoredRolloutTrainer
-from genenv_core.training.loop import ranks
+from genenv_core.training.policies import ranks
 from genenv_core.training.processes.program import main
 from genenv_core.training.rwr.trainer import WeightedRegressionTrainer
 

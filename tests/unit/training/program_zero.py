@@ -15,7 +15,7 @@ import torch
 from accelerate import PartialState
 
 from genenv_core.training.grpo import trainer as grpo_trainer
-from genenv_core.training.loop.shards import trained
+from genenv_core.training.policies.shards import trained
 from tests.unit.training import program_cases
 
 _taken: dict[str, torch.Tensor] = {}

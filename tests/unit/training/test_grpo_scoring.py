@@ -41,7 +41,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )  # fmt: skip
 @mutation(
     "logits of a padded row are taken one position late",
-    "genenv_core/training/loop/completions.py",
+    "genenv_core/training/policies/completions.py",
     "made.logits[:, :-1][real[:, split:]]", "made.logits[:, 1:][real[:, split:]]",
 )  # fmt: skip
 def test_padded_rows_on_a_cpu_have_the_gradient_of_the_tiled_head(

@@ -41,7 +41,7 @@ BATCHES = "genenv_core/training/sft/batches.py"
 TRAINER = "genenv_core/training/sft/trainer.py"
 REQUESTS = "genenv_core/training/updates/warm_start.py"
 STEPS = "genenv_core/training/loop/steps.py"
-SHARDS = "genenv_core/training/loop/shards.py"
+SHARDS = "genenv_core/training/policies/shards.py"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
 
 Gradient = dict[str, torch.Tensor]

@@ -25,10 +25,10 @@ from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralFo
 from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import Stopped, TrainingError
-from genenv_core.training.loop.completions import completion_logits, laid_out
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies import prefixes
+from genenv_core.training.policies.completions import completion_logits, laid_out
 from genenv_core.training.policies.prefixes import check_prefixes
 from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.updates.table import run_update
@@ -47,7 +47,7 @@ from tests.unit.training.builders_training import (
 )
 from tests.unit.training.test_training_memory import MODELS, SIZES, job
 
-COMPLETIONS = "genenv_core/training/loop/completions.py"
+COMPLETIONS = "genenv_core/training/policies/completions.py"
 PREFIXES = "genenv_core/training/policies/prefixes.py"
 UPDATE = "genenv_core/training/loop/update.py"
 ESTIMATE = "genenv_core/training/memory/estimate.py"

@@ -35,7 +35,7 @@ from transformers import TrainingArguments
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import NumericalError, Stopped, TrainingError
-from genenv_core.training.loop.ranks import cut
+from genenv_core.training.policies.ranks import cut
 from genenv_core.training.processes.attempts import visible_gpus
 from genenv_core.training.processes.launch import accelerate_config
 from genenv_core.training.processes.workers import WorkerTrainer

@@ -213,7 +213,7 @@ def test_a_setting_that_one_run_leaves_open_is_a_difference(tmp_path: Path):
 def test_an_attempt_that_nobody_judged_yet_is_not_called_failed(tmp_path: Path, monkeypatch):
     def unjudged(table: str, epoch: int) -> pl.DataFrame:
         frame = rows_of(table, epoch)
-        return frame.clear() if table == "scores" else frame
+        return frame.clear() if table in ("scores", "benchmark_items") else frame
 
     monkeypatch.setattr(builders_root, "rows_of", unjudged)
     store = small_root(tmp_path / "root")
@@ -221,6 +221,21 @@ def test_an_attempt_that_nobody_judged_yet_is_not_called_failed(tmp_path: Path, 
         for path in (PAGES["story"], PAGES["trace"]):
             text = browser.get(path).text
             assert "not judged" in text and "failed" not in text, path
+
+
+def test_attempts_of_a_measurement_have_its_verdict_on_both_pages(tmp_path: Path, monkeypatch):
+    def measured(table: str, epoch: int) -> pl.DataFrame:
+        frame = rows_of(table, epoch)
+        if table == "benchmark_items":
+            return frame.with_columns(valid=pl.lit(True), score=pl.lit(1.0), reason=pl.lit(""))
+        return frame.clear() if table == "scores" else frame
+
+    monkeypatch.setattr(builders_root, "rows_of", measured)
+    store = small_root(tmp_path / "root")
+    with TestClient(application(store), base_url="http://localhost") as browser:
+        for path, solved in ((PAGES["story"], "✓ solved"), (PAGES["trace"], "(solved)")):
+            text = browser.get(path).text
+            assert solved in text and "not judged" not in text, path
 
 
 def test_a_row_leads_back_to_the_checkpoints_that_it_made(client: TestClient, pool):

@@ -40,7 +40,8 @@ def test_a_column_is_looked_for_in_the_other_tables():
     said = with_homes(NOT_FOUND.format("family"), "SELECT family FROM task_scores")
     assert said.endswith("and 7 more: task_scores JOIN tasks USING (run_id, task_id)"), said
     said = with_homes(NOT_FOUND.format("reward") + "\nline 1: x", "SELECT reward FROM tasks")
-    homes = "reward is in scores, d_train, evaluations, agent_attempts"  # of a task there are many
+    # Of a task there are many.
+    homes = "reward is in scores, d_train, evaluations, judged_traces, agent_attempts"
     assert said == f"{NOT_FOUND.format('reward')}. {homes}\nline 1: x"
     qualified = 'Binder Error: Values list "t" does not have a column named "reward"'
     assert homes in with_homes(qualified, "SELECT t.reward FROM tasks t")

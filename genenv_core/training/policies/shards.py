@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from genenv_core.training.loop import ranks
+from genenv_core.training.policies import ranks
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What Adam remembers of a weight."""
