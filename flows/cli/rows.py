@@ -11,8 +11,8 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.spelling import flat, json_of, nested, spelled
 from flows.cli.tables import console, plain_table
+from flows.cli.words.spelling import flat, json_of, nested, spelled
 from genenv_core.errors import QueryError, one_line
 from genenv_core.named_files import write_output
 from genenv_core.pools import Answer

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from genenv_core.errors import ConfigError, GenenvError, described
 from genenv_core.machine.shortage import blame_machine
+from genenv_core.machine.wrong_values import refusal
 
 
 @contextmanager
@@ -57,8 +58,7 @@ def wrong_options(error: ValidationError, section: str) -> str:
         elif item["type"] == "missing":
             said.append(f"{place} is missing: set it")
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            said.append(f"{place} {item['input']!r:.200}: {message[0].lower()}{message[1:]}")
+            said.append(f"{place}: {refusal(item)}")
     return "; ".join(said)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from genenv_core.config.sections.section import Section
+from genenv_core.machine.wrong_values import worded
 from genenv_core.types import Policy
 
 TEMPLATE_ARGUMENTS = frozenset(
@@ -45,16 +46,19 @@ DATE = "strftime_now"
 EXAMPLE_DATE = "2026-01-31"
 
 
+COMMIT = worded(r"^[0-9a-f]{40}$", "the whole id of a commit: 40 digits and letters from a to f")
+
+
 class ModelsConfig(Section):
     """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
 
     agent: str = Field(default="bootstrap", min_length=1)
     """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    agent_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    agent_revision: str | None = Field(default=None, pattern=COMMIT)
     """Commit of the hub repository of pi_agent; a hub id without it is refused."""
     env: str = Field(default="bootstrap", min_length=1)
     """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    env_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    env_revision: str | None = Field(default=None, pattern=COMMIT)
     """Commit of the hub repository of pi_env; a hub id without it is refused."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;

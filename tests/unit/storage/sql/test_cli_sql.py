@@ -48,7 +48,7 @@ def test_every_format_holds_the_rows() -> None:
 
 
 @mutation(
-    "DECIMAL is a text in JSON", "flows/cli/spelling.py",
+    "DECIMAL is a text in JSON", "flows/cli/words/spelling.py",
     "isinstance(column.dtype, pl.Map | pl.Decimal)", "isinstance(column.dtype, pl.Map)",
 )  # fmt: skip
 def test_decimals_are_numbers_in_json() -> None:
