@@ -130,7 +130,8 @@ class Comparison(Section):
         if len(self.arms) < 2:
             raise ValueError("arms: a comparison needs two at least")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: give one at least, and none twice")
+            given = ", ".join(map(str, self.seeds)) or "none"
+            raise ValueError(f"seeds: give one at least, and none twice, not {given}")
         return self
 
 

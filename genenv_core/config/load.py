@@ -332,7 +332,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
     """Return what is wrong with the values of a model, field by field, in one line."""
     lines: list[str] = []
     for item in error.errors()[:5]:
-        place = tuple(part for part in item["loc"] if not str(part).startswith(TAG))
+        place = tuple(part for part in item["loc"] if not str(part).startswith((TAG, "[key]")))
         path = ".".join(map(str, place)) or "configuration"
         if item["type"] == "extra_forbidden":
             lines.append(f"{path} is no field{_meant(tuple(map(str, place)), model)}")
@@ -372,7 +372,8 @@ def _meant(place: tuple[str, ...], model: type[BaseModel]) -> str:
         scored[path] = near + (BESIDE if above == section else 0)
     best = max(scored.values())
     if best < NEAR:
-        return ""
+        beside = [path.rpartition(".")[2] for path in scored if path.split(".")[:-1] == section]
+        return f" ({'.'.join(section)} has {', '.join(beside)})" if section and beside else ""
     near = sorted(scored, key=lambda path: (-scored[path], len(path)))
     named = [repr(path) for path in near[:3] if scored[path] >= best - ALIKE]
     return f" (did you mean {' or '.join(named)}?)"
