@@ -377,5 +377,5 @@ def test_plug_ins_come_from_the_entry_point_group(
     assert registry.get_domain("mine", {"max_calls": 2}).name == "desk"
     with pytest.raises(ConfigError, match="max_calls"):
         registry.get_domain("mine", {"max_calls": 99})
-    with pytest.raises(ConfigError, match="no_such_module:domain failed with ModuleNotFoundError"):
+    with pytest.raises(ConfigError, match="no module 'no_such_module' for the plug-in"):
         registry.get_domain("gone")
