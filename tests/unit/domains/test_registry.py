@@ -193,7 +193,7 @@ def test_a_module_counts_in_any_encoding_and_broken(
         ("lengths.py", "names a file and no class in it: add the class, as in lengths.py:MyClass"),
         (
             "nowhere:Units",
-            "Python finds no module 'nowhere' for the plug-in nowhere:Units: install",
+            "no module 'nowhere' for the plug-in nowhere:Units: install",
         ),
         ("lengths.py:", "as in my_domain.py:Units"),
         (":Units", "as in my_domain.py:Units"),
