@@ -58,6 +58,7 @@ VIEW_NAMES = (
     "reused",
     "spent",
     "benchmarks",
+    "measured",
     "outcomes",
     "findings",
 )
