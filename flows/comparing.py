@@ -34,6 +34,7 @@ from genenv_core.compare.results import Played, read_results
 from genenv_core.config.comparison import Comparison, PlannedRun, comparison_name
 from genenv_core.config.load import dump
 from genenv_core.errors import ConfigError, GenenvError, NotFound
+from genenv_core.named_files import why_not_written
 from genenv_core.report.data import read_report
 from genenv_core.report.page import render as render_run
 from genenv_core.report.words import MEASURES
@@ -253,7 +254,7 @@ def copy_pages(made: PlayedComparison, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(store.read(paths.comparison(made.name, file)))
     except OSError as error:
-        raise ConfigError(f"--output {folder}: cannot be written: {error.strerror}") from error
+        raise ConfigError(f"--output {folder}: {why_not_written(folder, error)}") from error
 
 
 def raise_failures(made: PlayedComparison) -> None:

@@ -37,6 +37,7 @@ from genenv_core.errors import (
     ReplayError,
 )
 from genenv_core.hiding import visible
+from genenv_core.named_files import why_not_written
 from genenv_core.storage import paths
 from genenv_core.storage.records.draws import Draws, merge_draws
 from genenv_core.storage.records.keys import difference
@@ -311,4 +312,5 @@ def unpack(contents_files: Mapping[str, bytes], folder: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
     except OSError as error:
-        raise ConfigError(f"--unpack {folder}: cannot be written: {error.strerror}") from error
+        why = why_not_written(folder, error, folder=True)
+        raise ConfigError(f"--unpack {folder}: {why}") from error

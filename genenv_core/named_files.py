@@ -1,10 +1,11 @@
-"""Files that people name: whether one can be read, where it was looked for, and writing it."""
+"""Files that people name: whether one can be read or written, where it is, and writing it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -39,6 +40,58 @@ def unreadable(path: Path, *, once: bool = False) -> str | None:
 def looked_for(path: Path) -> str:
     """Return where a relative path leads from here, for the error of a missing file; else ''."""
     return "" if path.is_absolute() else f" (looked for {path.absolute()})"
+
+
+def unwritable(path: Path, *, folder: bool = False) -> str | None:
+    """Return why a file cannot be written, and what to do; None for one that can, and for a pipe.
+
+    A command asks before its work. With `folder` it is about a folder, which is made with those
+    above it. The probe is a file without a name where the system has such, and leaves nothing.
+    """
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError:
+        kind = 0  # it is new
+    except (OSError, ValueError) as error:
+        return why_not_written(path, error)
+    if kind == stat.S_IFDIR and not folder:
+        return f"it is a directory: name a file in it, as in {path / 'NAME'}"
+    if folder and kind not in (0, stat.S_IFDIR):
+        return "it is there and is no folder: name another one"
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        return None
+    place = Path(os.path.realpath(path))  # Path.resolve() fails where links are a circle
+    above = place if folder else place.parent
+    while folder and not os.path.lexists(above):
+        above = above.parent
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            return None
+    except OSError as error:
+        return why_not_written(above / place.name if folder else path, error)
+
+
+def why_not_written(path: Path, error: OSError | ValueError, *, folder: bool = False) -> str:
+    """Return why a file was not written, or a `folder` not made, and what to do."""
+    if folder and (why := unwritable(path, folder=True)):
+        return why
+    above = Path(os.path.realpath(path)).parent
+    number = getattr(error, "errno", None)
+    if number == errno.ENOENT and not os.path.isdir(above):
+        return f"there is no folder {above}: make it, or name another place"
+    remedy = {
+        errno.ENOENT: f"the file system of {above} takes no new files: name another place",
+        errno.EACCES: f"writing into {above} is not permitted: name another place",
+        errno.EPERM: f"writing into {above} is not permitted: name another place",
+        errno.EROFS: f"the file system of {above} is read-only: name another place",
+        errno.ENOTDIR: "a part of the path is a file: name another place",
+        errno.EISDIR: "it is a directory: name a file in it",
+        errno.EEXIST: "it is there and is no folder: name another one",
+        errno.ENAMETOOLONG: "the name is too long: give a shorter one",
+        errno.ELOOP: "its links lead in a circle: name another place",
+        errno.ENOSPC: "the disk is full: make room, or name another place",
+    }
+    return remedy.get(number or 0, str(getattr(error, "strerror", None) or error))
 
 
 def write_output(path: Path, data: bytes) -> None:

@@ -137,11 +137,11 @@ def _of_file(name: str, path: Path, field: str) -> str:
     """Return the name under which a file is imported; raises ConfigError where it cannot be."""
     if not os.path.isfile(path):  # whatever the name
         start = (
-            ""
+            ": check its name"
             if path.is_absolute()
             else (
                 "; a relative path is read from the folder that the command, or `genenv up`, runs "
-                "in: run it where the run was started"
+                "in: change into the right one, or write the whole path"
             )
         )
         raise ConfigError(f"{field} {name!r}: there is no file {path.absolute()}{start}")

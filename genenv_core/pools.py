@@ -18,6 +18,7 @@ import duckdb
 import polars as pl
 
 from genenv_core.errors import QueryError
+from genenv_core.named_files import unwritable
 from genenv_core.storage import paths
 from genenv_core.storage.sql.attach import write_views
 from genenv_core.storage.sql.catalog import id_named, tables_named
@@ -59,8 +60,8 @@ def attach_file(root: str | os.PathLike[str], path: Path) -> int:
     place = Path(os.path.realpath(path))
     if place.is_relative_to(os.path.realpath(root)):
         raise QueryError(f"--attach-file {path} is inside the root {root}: choose another place")
-    if not place.parent.is_dir():
-        raise QueryError(f"--attach-file {path}: there is no folder {place.parent}")
+    if why := unwritable(path):
+        raise QueryError(f"--attach-file {path}: {why}")
     return answered(store, (), lambda found: write_views(found, place))
 
 

@@ -59,6 +59,7 @@ VIEW_NAMES = (
     "reused",
     "spent",
     "benchmarks",
+    "measured",
     "outcomes",
     "findings",
 )

@@ -22,6 +22,7 @@ from flows.cli.data import eval as benchmarks
 from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace, what_if
 from flows.cli.streams import OutputLost, flushed, open_streams
+from flows.cli.words.usage import usage_line
 from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated, heeds_ends
 from genenv_core import __version__
@@ -31,6 +32,7 @@ from genenv_core.importing import collect_seldom
 from genenv_core.machine.shortage import shortage
 
 INTERRUPTED = 130
+WRONG_USAGE = 2
 ENDED_EARLY = (INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 app = typer.Typer(
@@ -135,12 +137,15 @@ def plainly(work: Callable[[], object]) -> NoReturn:
         _print(f"stopped by {error.number.name}: the same command continues from {place}")
         status = 128 + error.number
     except Exception as error:
-        show = getattr(error, "show", None)  # click's own usage errors know how to print themselves
-        if show is None:
+        show = getattr(error, "show", None)  # Typer's help prints itself
+        if line := usage_line(error):
+            _print(line)
+            status = WRONG_USAGE
+        elif show is None:
             status = _say(error, 1)
         else:
             show()
-            status = getattr(error, "exit_code", 2)
+            status = getattr(error, "exit_code", WRONG_USAGE)
     if lost := flushed():
         status = lost.exit_status
         if not lost.quiet:

@@ -16,7 +16,8 @@ import typer
 from flows.cli.options import Overrides, config_of_domain
 from genenv_core.domains.registry import get_domain, known_domains
 from genenv_core.domains.tool_calls import as_read
-from genenv_core.errors import ConfigError, GenenvError, one_line
+from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.named_files import why_not_written
 
 TEMPLATES = {"domain.py.txt": "countdown", "stateful.py.txt": "diary"}
 """Name of the domain in each template, which `genenv domain new` replaces."""
@@ -93,7 +94,8 @@ def new(
             text = text.replace(example.capitalize(), title).replace(example, name)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{one_line(error.filename, 200)}: {error.strerror}") from error
+        why = why_not_written(into, error, folder=True)
+        raise ConfigError(f"--into {into}: {why}") from error
     place = next(iter(made))
     typer.echo(
         f"wrote {' and '.join(map(str, made))}; next:\n"

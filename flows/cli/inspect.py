@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows.cli.json_text import json_text
-from flows.cli.options import Json, Root, RunOrAll, existing
+from flows.cli.options import Json, Root, RunOrAll, check_output, existing, written_to
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import ConfigError
 
@@ -56,12 +56,12 @@ def report(
     from datetime import UTC, datetime
 
     from genenv_core import __version__
-    from genenv_core.named_files import write_output
     from genenv_core.report.data import read_report
     from genenv_core.report.page import render
     from genenv_core.storage.sql.sources import open_tables
 
     store = existing(root)
+    check_output("--output", output)
     if not runs:
         from flows.cli.runs.listing import newest_run
 
@@ -69,10 +69,7 @@ def report(
     with open_tables(store, runs) as connection:
         reports = read_report(connection, runs)
     page = render(reports, root=root or store.uri, now=datetime.now(UTC), version=__version__)
-    try:
-        write_output(output, page.encode())
-    except OSError as error:
-        raise ConfigError(f"--output {output}: cannot be written: {error.strerror}") from error
+    written_to("--output", output, page.encode())
     done = ", ".join(f"{r.run_id} {len(r.epochs)}/{r.planned} epochs" for r in reports)
     typer.echo(f"{output}: {len(page.encode()) / 1000:.0f} kB, {done}")
 

@@ -14,6 +14,7 @@ from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.config.load import preset_names, resolve
 from genenv_core.domains.registry import SEVERAL
 from genenv_core.errors import ConfigError
+from genenv_core.named_files import unwritable, why_not_written, write_output
 
 if TYPE_CHECKING:
     from genenv_core.config.schema import RunConfig
@@ -69,9 +70,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def existing(root: str | None, *, writable: bool = False) -> Any:
     """Return the store of a root that is there already; looking must not create one."""
-    from genenv_core.storage.store.opening import open_once, open_store
+    from genenv_core.storage.store.opening import check_slashes, open_once, open_store
 
     name = root or DEFAULT_ROOT
+    check_slashes(name)
     missing = f"there is no run under {name}: start one with `genenv run`, or name another --root"
     if "://" not in name and not os.path.isdir(Path(name) / "runs"):  # whatever the name
         raise ConfigError(missing)
@@ -80,6 +82,28 @@ def existing(root: str | None, *, writable: bool = False) -> Any:
     if "://" in name and not store.names("runs"):
         raise ConfigError(missing)
     return store
+
+
+def check_output(option: str, output: Path | None, *, folder: bool = False) -> None:
+    """Raise ConfigError where a file, or a `folder`, cannot be written, before work is done for it.
+
+    None is an output that nobody asked for. `option` is the one that names the output.
+    """
+    if output is not None and (why := unwritable(output, folder=folder)):
+        raise ConfigError(f"{option} {output}: {why}")
+
+
+def written_to(option: str, output: Path, data: bytes) -> None:
+    """Write a file that an option names; raises ConfigError, with what to do."""
+    try:
+        write_output(output, data)
+    except OSError as error:
+        raise not_written(option, output, error) from error
+
+
+def not_written(option: str, output: Path, error: OSError) -> ConfigError:
+    """Return the error for an output that could not be written after all."""
+    return ConfigError(f"{option} {output}: {why_not_written(output, error)}")
 
 
 def check_run(store: Store, run: str) -> None:

@@ -11,10 +11,10 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.spelling import flat, json_of, nested, spelled
+from flows.cli.options import written_to
 from flows.cli.tables import console, plain_table
+from flows.cli.words.spelling import flat, json_of, nested, spelled
 from genenv_core.errors import QueryError, one_line
-from genenv_core.named_files import write_output
 from genenv_core.pools import Answer
 
 CELL = 60
@@ -32,10 +32,7 @@ def write(answer: Answer, format_: str, output: Path | None = None) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        try:
-            write_output(output, data)
-        except OSError as error:
-            raise QueryError(f"-o {output}: {error.strerror}") from error
+        written_to("-o", output, data)
     if output is not None or answer.truncated or answer.remark:
         _say(answer, output)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Column, Table
 
 from flows.cli.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 NOTES = ""
 """Title of the column of remarks on an epoch."""
+
+FOLDED = 24
+"""Least characters of a column whose texts may fold."""
 
 EPOCH_COLUMNS = {
     "epoch": ("epoch", "{:d}"),
@@ -91,56 +95,63 @@ def epoch_cells(row: dict[str, Any]) -> dict[str, str]:
     return {**cells, NOTES: "; ".join(notes)}
 
 
-@dataclass(frozen=True, slots=True)
-class TableInBlocks:
+class TableInBlocks(Table):
     """A table that goes on below itself where it is wider than the terminal.
 
-    Each block begins with the first column. A squeezed table would cut its numbers.
-
-    Args:
-        titles: the columns, of which the first one tells the rows apart.
-        rows: the text of each cell, by title.
+    Each block begins with the first column, which tells the rows apart. A squeezed table would cut
+    its numbers, and would fold its remarks to a letter a line.
     """
 
-    titles: Sequence[str]
-    rows: Sequence[Mapping[str, str]]
-
-    def blocks(self, width: int) -> list[list[str]]:
+    def blocks(self, console: Console, width: int) -> list[list[int]]:
         """Return the columns of each block that fits into `width` characters, the first in all."""
-        wide = {title: max(map(len, (title, *self._column(title)))) + 1 for title in self.titles}
-        first, *others = self.titles
+        needs = [self._need(console, column) for column in self.columns]
+        first, *others = range(len(needs))
         found = [[first]]
-        for title in others:
-            if len(found[-1]) > 1 and sum(wide[one] for one in (*found[-1], title)) > width + 1:
+        for place in others:
+            # The last column of a block needs no space behind it.
+            if len(found[-1]) > 1 and sum(needs[one] for one in (*found[-1], place)) > width + 1:
                 found.append([first])
-            found[-1].append(title)
+            found[-1].append(place)
         return found
 
-    def _column(self, title: str) -> list[str]:
-        return [row[title] for row in self.rows]
+    def _need(self, console: Console, column: Column) -> int:
+        """Return the least width of a column: all of it, or room for words where it may fold."""
+        cells = [column.header, *column.cells]
+        whole = max(Measurement.get(console, console.options, cell).maximum for cell in cells)
+        return 1 + (whole if column.no_wrap else min(whole, FOLDED))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the blocks as tables."""
-        for titles in self.blocks(options.max_width):
-            table = plain_table()
-            for title in titles:
-                table.add_column(title, justify="right", no_wrap=True)
-            for row in self.rows:
-                table.add_row(*(row[title] for title in titles))
+        if not self.columns:
+            return
+        cells = [list(column.cells) for column in self.columns]
+        for places in self.blocks(console, options.max_width):
+            table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+            for column in (self.columns[place] for place in places):
+                table.add_column(
+                    column.header,
+                    style=column.style,
+                    justify=column.justify,
+                    overflow=column.overflow,
+                    no_wrap=column.no_wrap,
+                    ratio=column.ratio,
+                )
+            for row in range(len(self.rows)):
+                table.add_row(*(cells[place][row] for place in places))
             yield table
 
 
-def epoch_table(rows: list[dict[str, Any]]) -> Table | TableInBlocks:
-    """Return the table of epochs."""
+def epoch_table(rows: list[dict[str, Any]]) -> TableInBlocks:
+    """Return the table of epochs; that of remarks is there where an epoch has one."""
     cells = [epoch_cells(row) for row in rows]
-    if not any(cell[NOTES] for cell in cells):
-        return TableInBlocks(list(EPOCH_COLUMNS), cells)
+    noted = any(cell[NOTES] for cell in cells)
     table = plain_table()
     for title in EPOCH_COLUMNS:
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column(NOTES, style="dim", overflow="fold", ratio=1)
+    if noted:
+        table.add_column(NOTES, style="dim", overflow="fold", ratio=1)
     for cell in cells:
-        table.add_row(*cell.values())
+        table.add_row(*(text for title, text in cell.items() if noted or title != NOTES))
     return table
 
 
@@ -158,7 +169,12 @@ def evidence_table(rows: list[dict[str, Any]]) -> TableInBlocks:
         for title in EVIDENCE_COLUMNS
         if title not in ONLY_WHERE_KNOWN or any(cell[title] for cell in cells)
     ]
-    return TableInBlocks(shown, cells)
+    table = plain_table()
+    for title in shown:
+        table.add_column(title, justify="right", no_wrap=True)
+    for cell in cells:
+        table.add_row(*(escape(cell[title]) for title in shown))
+    return table
 
 
 def _formatted(template: str, values: dict[str, Any]) -> str:
@@ -199,9 +215,9 @@ def counted_worths(worths: Iterable[str]) -> str:
     return ", ".join(f"{counts[word]} {word}" for word in WORTH_STYLES if counts[word])
 
 
-def plain_table() -> Table:
-    """Return an empty table in the house look."""
-    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+def plain_table() -> TableInBlocks:
+    """Return an empty table in the house look, which no terminal is too narrow for."""
+    return TableInBlocks()
 
 
 def console(*, width: int = 140) -> Console:

@@ -15,10 +15,26 @@ from pydantic import Field, ValidationError, model_validator
 
 from genenv_core.config.load import explain
 from genenv_core.errors import ConfigError, one_line
+from genenv_core.machine.wrong_values import worded
 from genenv_core.record import Record
 
-Quantity = Annotated[str, Field(pattern=r"^[1-9][0-9]*(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+QUANTITY = worded(
+    r"^[1-9][0-9]*(m|k|M|G|T|Ki|Mi|Gi|Ti)?$",
+    "a whole number with one of m, k, M, G, T, Ki, Mi, Gi, Ti or no unit, as in 8Gi",
+)
+NAME = worded(
+    r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
+    "a name of Kubernetes: small letters, digits, dots and hyphens, none of these two at an end",
+)
+IMAGE = worded(
+    r"^[a-z0-9][\w./:-]*(:[\w.-]+|@sha256:[0-9a-f]{64})$",
+    "an image with a tag or a digest, as in registry.example.com/genenv:1.0",
+)
+RESOURCE = worded(r"^[a-z0-9.-]+/[a-zA-Z0-9._-]+$", "a vendor and a name, as in nvidia.com/gpu")
+API_URL = worded(r"^https?://\S+/api$", "the address of an API, as in http://HOST:4200/api")
+
+Quantity = Annotated[str, Field(pattern=QUANTITY)]
+Name = Annotated[str, Field(pattern=NAME)]
 
 DATA, MODELS, TEMPORARY = "/data", "/models", "/tmp"
 """Where pods find the root of the runs, the model cache, and room that lasts as long as the pod."""
@@ -50,7 +66,7 @@ class Toleration(_Settings):
 class PodSettings(_Settings):
     """The pods of one work pool."""
 
-    image: str = Field(pattern=r"^[a-z0-9][\w./:-]*(:[\w.-]+|@sha256:[0-9a-f]{64})$")
+    image: str = Field(pattern=IMAGE)
     """Container image with its tag or digest."""
     namespace: Name = "genenv"
     """Namespace of the pods."""
@@ -61,7 +77,7 @@ class PodSettings(_Settings):
     stages; stages do not."""
     gpus: int = Field(default=0, ge=0, le=64)
     """GPUs of a pod."""
-    gpu_resource: str = Field(default="nvidia.com/gpu", pattern=r"^[a-z0-9.-]+/[a-zA-Z0-9._-]+$")
+    gpu_resource: str = Field(default="nvidia.com/gpu", pattern=RESOURCE)
     """Name of the GPU resource on the nodes."""
     node_selector: dict[str, str] = Field(default_factory=dict)
     """Labels that a node must have."""
@@ -91,7 +107,7 @@ class PodSettings(_Settings):
     """Time from SIGTERM to SIGKILL: an update reaches the end of its step in it."""
     keep_seconds: int = Field(default=3600, ge=60, le=604_800)
     """How long ended jobs are kept, so that people can look at them."""
-    api_url: str = Field(default="http://prefect-server:4200/api", pattern=r"^https?://\S+/api$")
+    api_url: str = Field(default="http://prefect-server:4200/api", pattern=API_URL)
     """The Prefect API as pods reach it."""
     env: dict[str, str] = Field(default_factory=dict)
     """More environment variables. Every job shows them, so they must hold no secrets."""

@@ -15,7 +15,7 @@ from genenv_core.canonical import digest, value_at
 from genenv_core.config.arms import ARMS
 from genenv_core.config.load import changed, dump, identity
 from genenv_core.config.moved import as_now
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import RUN_ID, RunConfig
 from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError, one_line
@@ -79,7 +79,7 @@ class BranchPoint(Record):
 def read_point(text: str, where: str = "--from") -> BranchPoint:
     """Return the run and the epoch that a text names; raises ConfigError for anything else."""
     run, at, number = text.strip().rpartition("@")
-    if not at or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", run):
+    if not at or not re.fullmatch(RUN_ID, run):
         raise ConfigError(
             f"{where} {one_line(text, 120)!r}: expected RUN@EPOCH, the name of a run and the last "
             "epoch to take over, as in quickstart-genenv-s0-84d952@2"

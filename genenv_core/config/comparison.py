@@ -18,7 +18,6 @@ from genenv_core.canonical import digest
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.load import (
     changed,
-    closest,
     explain,
     preset_names,
     preset_values,
@@ -30,6 +29,7 @@ from genenv_core.config.load import (
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.section import Section
 from genenv_core.errors import ConfigError
+from genenv_core.machine.wrong_values import closest, worded
 
 
 class Budget(StrEnum):
@@ -84,7 +84,11 @@ OF_ALL = {
 }
 """Fields that no change may set, and why."""
 
-ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.=+-]{0,39}$")]
+ARM_NAME = worded(
+    r"^[A-Za-z0-9][A-Za-z0-9_.=+-]{0,39}$",
+    "up to 40 letters, digits and . _ = + -, a letter or a digit first",
+)
+ArmName = Annotated[str, Field(pattern=ARM_NAME)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
@@ -126,7 +130,8 @@ class Comparison(Section):
         if len(self.arms) < 2:
             raise ValueError("arms: a comparison needs two at least")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
-            raise ValueError("seeds: give one at least, and none twice")
+            given = ", ".join(map(str, self.seeds)) or "none"
+            raise ValueError(f"seeds: give one at least, and none twice, not {given}")
         return self
 
 

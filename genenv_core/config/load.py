@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from genenv_core.canonical import digest, section_of
 from genenv_core.config.moved import as_named, check_moved
@@ -22,6 +23,7 @@ from genenv_core.config.sections.data import DomainConfig
 from genenv_core.config.sections.unions.alternatives import TAG, paths_of, sections_of
 from genenv_core.config.several import one_or_the_other, with_one_section
 from genenv_core.errors import ConfigError, one_line
+from genenv_core.machine.wrong_values import closest, refusal
 from genenv_core.named_files import unreadable
 
 _PRESETS = files("genenv_core.config") / "presets"
@@ -330,7 +332,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
     """Return what is wrong with the values of a model, field by field, in one line."""
     lines: list[str] = []
     for item in error.errors()[:5]:
-        place = tuple(part for part in item["loc"] if not str(part).startswith(TAG))
+        place = tuple(part for part in item["loc"] if not str(part).startswith((TAG, "[key]")))
         path = ".".join(map(str, place)) or "configuration"
         if item["type"] == "extra_forbidden":
             lines.append(f"{path} is no field{_meant(tuple(map(str, place)), model)}")
@@ -342,12 +344,16 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
             named = said.startswith(f"{name} ")
             lines.append(f"{path}{said.removeprefix(name)}" if named else said)
         else:
-            message = item["msg"][0].lower() + item["msg"][1:]
-            if item["type"] == "tuple_type":  # nobody can write a tuple in YAML
-                message = "expected a list, as in [a, b]"
-            lines.append(f"{path}: {message}, got {item['input']!r}"[:300])
+            lines.append(f"{path}: {refusal(item)}{_with_fields(item, path, model)}")
     more = len(error.errors()) - len(lines)
     return "; ".join(lines) + (f"; and {more} more" if more > 0 else "")
+
+
+def _with_fields(item: ErrorDetails, path: str, model: type[BaseModel]) -> str:
+    """Return how to set a field of a section that was given a value; '' for other errors."""
+    below = (one for one in paths_of((model,)) if one.startswith(f"{path}."))
+    first = next(below, "") if item["type"].startswith("model") else ""
+    return f": set its fields, as in {first}=VALUE" if first else ""
 
 
 def _giver(location: tuple[int | str, ...]) -> str:
@@ -366,13 +372,8 @@ def _meant(place: tuple[str, ...], model: type[BaseModel]) -> str:
         scored[path] = near + (BESIDE if above == section else 0)
     best = max(scored.values())
     if best < NEAR:
-        return ""
+        beside = [path.rpartition(".")[2] for path in scored if path.split(".")[:-1] == section]
+        return f" ({'.'.join(section)} has {', '.join(beside)})" if section and beside else ""
     near = sorted(scored, key=lambda path: (-scored[path], len(path)))
     named = [repr(path) for path in near[:3] if scored[path] >= best - ALIKE]
     return f" (did you mean {' or '.join(named)}?)"
-
-
-def closest(name: str, known: list[str]) -> str:
-    """Return a question after the name that was meant, '' when no known name is near."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -21,10 +21,11 @@ from pydantic.json_schema import SkipJsonSchema
 from genenv_core.canonical import value_at
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.moved import MOVED
-from genenv_core.config.schema import RunConfig
+from genenv_core.config.schema import RUN_ID, RunConfig
 from genenv_core.config.sections.section import STRICT
 from genenv_core.config.sections.unions.alternatives import fields_of, paths_of, sections_of
 from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
+from genenv_core.machine.wrong_values import worded
 
 
 class Preset(StrEnum):
@@ -44,8 +45,7 @@ class Preset(StrEnum):
     PAPER_TRAVELPLANNER = "paper-travelplanner"
 
 
-RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-ROOT = r"^(/|s3://).+"
+ROOT = worded(r"^(/|s3://).+", "an absolute directory, as in /data/genenv, or s3://BUCKET/PREFIX")
 
 RunName = Annotated[str, Field(pattern=RUN_ID)]
 RootUri = Annotated[str, Field(pattern=ROOT)]
@@ -239,7 +239,7 @@ class RunRequest(_Form):
     )
 
 
-CHANGES = r"^\s*[A-Za-z_]\w*(\.\w+)*\s*="
+CHANGES = worded(r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=", "field=value, as in rollout.n=16")
 """How a change begins: the name of a field, and an equals sign."""
 
 

@@ -42,7 +42,14 @@ from genenv_core.config.sections.updates import (
     RwrConfig,
 )
 from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.machine.wrong_values import worded
 from genenv_core.types import Policy
+
+RUN_ID = worded(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+    "up to 100 letters, digits, dots, hyphens and underscores, a letter or a digit first",
+)
+"""Names of runs, which are names of folders as well."""
 
 
 class RunConfig(Section):
@@ -56,7 +63,7 @@ class RunConfig(Section):
     """Co-evolution rounds."""
     seed: int = Field(default=0, ge=0, le=2**31 - 1)
     """Seed of everything random."""
-    run_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    run_id: str | None = Field(default=None, pattern=RUN_ID)
     """Name of the run; None: made from the configuration, so the same command continues."""
     root: str = Field(default="./genenv-data", min_length=1)
     """The root that keeps all runs: a directory or an s3:// prefix."""

@@ -15,10 +15,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.sections.section import Section
 from genenv_core.errors import ConfigError
+from genenv_core.machine.wrong_values import worded
 
 DOMAINS = "domains"
 
-LABEL = "^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$"
+LABEL = worded(
+    "^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$",
+    "up to 40 letters, digits, hyphens and underscores, a letter or a digit first",
+)
 """What a domain may be called in a run of several."""
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 
 from genenv_core.config.arms import ARMS
-from genenv_core.config.load import closest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.unions.teacher import writes
 from genenv_core.config.stages import DRAWN, EPOCH_STAGES, STAGES, START_STAGES, WARM
 from genenv_core.errors import ConfigError
+from genenv_core.machine.wrong_values import closest
 from genenv_core.record import Record
 
 

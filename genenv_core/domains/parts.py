@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from genenv_core.errors import ConfigError
+from genenv_core.machine.plugin_failures import wrong_options
 from genenv_core.types import Message, TaskDraft
 
 HELDOUT_ONE_IN = 5  # one program in five can only ever be a held-out task
@@ -36,10 +37,8 @@ def read_options(model: type[Options], options: Mapping[str, Any], domain: str) 
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"domain.options.{place} {first['input']!r}: {first['msg']} "
+            f"{wrong_options(error, 'domain')} "
             f"(options of {domain}: {', '.join(model.model_fields)})"
         ) from error
 

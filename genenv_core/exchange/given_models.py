@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv_core.canonical import digest, file_sha256
+from genenv_core.config.sections.models import is_hub_id
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_adapter
 from genenv_core.engines.transformers.unloaded import check_unloaded, check_vocabulary
 from genenv_core.errors import ModelError, one_line
@@ -105,7 +106,12 @@ def probe_of(
 
 
 def _how_to_have(folder: Path) -> str:
-    """Return what to do about the missing model of the preset laptop, else ''."""
+    """Return what to do about a missing model of the hub, or of the preset laptop; else ''."""
+    if "/" in str(folder) and is_hub_id(str(folder)):
+        return (
+            f": if it is a repository of the hub, fetch it first: hf download {folder} --local-dir "
+            f"./{folder.name}"
+        )
     if folder.name != SMOLLM2:
         return ""
     return (

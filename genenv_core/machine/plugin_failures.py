@@ -6,12 +6,15 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.metadata import EntryPoint
+from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from pydantic import ValidationError
 
 from genenv_core.errors import ConfigError, GenenvError, described
 from genenv_core.machine.shortage import blame_machine
+from genenv_core.machine.wrong_values import refusal
 
 
 @contextmanager
@@ -31,9 +34,25 @@ def failures_named(field: str, name: str, point: EntryPoint) -> Generator[None]:
                 f"{field} {name!r}: {point.module} has no {point.attr!r}; its own classes are "
                 f"{', '.join(_classes(module)) or 'none'}"
             ) from error
-        raise ConfigError(
-            f"{field} {name!r}: the plug-in {point.value} failed with {described(error)}"
-        ) from error
+        raise ConfigError(f"{field} {name!r}: {_failure(error, point)}") from error
+
+
+def _failure(error: BaseException, point: EntryPoint) -> str:
+    """Return how the code of a plug-in failed, on which line of which file, and what to do."""
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"Python finds no module {error.name!r} for the plug-in {point.value}: install it, or "
+            f"change from {Path.cwd()} into the folder that has it"
+        )
+    said = described(error)
+    own = point.module.replace(".", "/") + ".py"
+    lines = [
+        f" ({Path(frame.filename).name}, line {frame.lineno})"
+        for frame in extract_tb(error.__traceback__)
+        if frame.filename.endswith(own)
+    ]
+    # A SyntaxError brings its line, and its frames are Python's own.
+    return f"the plug-in {point.value} failed with {said}{(lines or [''])[-1]}: mend its code"
 
 
 def _wrong_options(error: ValidationError, field: str, name: str, point: EntryPoint) -> str:
@@ -57,8 +76,7 @@ def wrong_options(error: ValidationError, section: str) -> str:
         elif item["type"] == "missing":
             said.append(f"{place} is missing: set it")
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            said.append(f"{place} {item['input']!r:.200}: {message[0].lower()}{message[1:]}")
+            said.append(f"{place}: {refusal(item)}")
     return "; ".join(said)
 
 

@@ -231,8 +231,21 @@ def figures(row: Mapping[str, Any]) -> dict[str, str]:
         "signal": percent(row.get("share_signal")),
         "time": duration(row["seconds"]) if row.get("seconds") else "",
         "tokens": count(row["tokens"]) if row.get("tokens") else "",
-        "epochs": f"{row['epochs']} of {row['planned']}" if known("epochs", "planned") else "",
+        "epochs": how_far(row),
     }  # fmt: skip
+
+
+def how_far(row: Mapping[str, Any]) -> str:
+    """Return how many of its epochs a run has finished, of a measurement how many of its items.
+
+    `row` has `epochs` and `planned` of the view `outcomes`, and `items` and `of_items` of the view
+    `measured`, None for a run that trains; '' where nothing is known.
+    """
+    if row.get("items") is not None:
+        return f"{row['items']} of {row['of_items']} items" if row["of_items"] else "no item yet"
+    if row.get("epochs") is None or row.get("planned") is None:
+        return ""
+    return f"{row['epochs']} of {row['planned']}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ WITH rules AS (
             'SELECT prompt, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} GROUP BY prompt ORDER BY tasks DESC LIMIT 20'),
         ('repeated', 'note', 0.5,
             'raise generation.temperature or rwr.kl_coef; texts that repeat a task cost tokens and teach nothing new',
-            'SELECT epoch, texts, texts_repeated, repeats, similarity FROM repeats WHERE run_id = {run} ORDER BY epoch'),
+            'SELECT epoch, written, written_repeated, repeats, similarity FROM repeats WHERE run_id = {run} ORDER BY epoch'),
         ('one_family', 'note', 1.0,
             'look at whether the agent is at alpha there alone; rwr.weight_by=family keeps rare families alive',
             'SELECT family, count(*) AS tasks FROM tasks WHERE run_id = {run} AND epoch = {epoch} AND valid GROUP BY family ORDER BY tasks DESC'),
@@ -393,10 +393,10 @@ seen AS (
     WHERE choice = 'predicted' AND tasks >= 10
     UNION ALL
     SELECT
-        run_id, arm, epoch, 'repeated', NULL, texts_repeated / texts,
-        format('{:.0f} % of the texts of pi_env repeat an earlier one', 100 * texts_repeated / texts)
+        run_id, arm, epoch, 'repeated', NULL, written_repeated / written,
+        format('{:.0f} % of the texts of pi_env repeat an earlier one', 100 * written_repeated / written)
     FROM repeats
-    WHERE texts >= 10
+    WHERE written >= 10
     UNION ALL
     SELECT
         u.run_id, u.arm, u.epoch, 'one_row', 'env', u.weight_high / u.rows,

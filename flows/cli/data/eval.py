@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.options import ConfiguredRoot, Json, KeyEnv, ModelName, Overrides
+from flows.cli.options import ConfiguredRoot, Json, KeyEnv, ModelName, Overrides, check_output
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import BENCHMARKS, known_names
@@ -70,6 +70,8 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Measure a model on a benchmark, or score predictions, as its official scorer does."""
+    check_output("--items", items)
+    check_output("--report", report)
     if (model is None) == (predictions is None):
         raise ConfigError("give either --model or --predictions: what should be measured")
     if predictions is not None:

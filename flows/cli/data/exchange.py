@@ -9,14 +9,16 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from flows.cli.options import Overrides, Root, epochs_of, existing
+from flows.cli.options import Overrides, Root, check_output, epochs_of, existing, not_written
+from genenv_core.config.sections.data import BaseField, BaseFormat
 from genenv_core.errors import ConfigError
 from genenv_core.exchange import Format, Pool
 from genenv_core.exchange.environments import EnvironmentFormat
+from genenv_core.machine.wrong_values import closest
 
 if TYPE_CHECKING:
     from genenv_core.exchange.environments.passports import TaskSelection
@@ -190,7 +192,7 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A file, or a Hugging Face dataset folder.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The JSONL file to write.")],
     format_: Annotated[
-        str, typer.Option("--format", help="jsonl, csv, parquet, hf or verl; auto: by its ending.")
+        BaseFormat, typer.Option("--format", help="Format of SOURCE; auto: by its ending.")
     ] = "auto",
     mapping: Annotated[
         list[str] | None,
@@ -209,6 +211,15 @@ def import_(
 
     if not os.path.isdir(source) and (why := unreadable(source)):
         raise ConfigError(f"{source}: {why}")
+    check_output("-o", output)
+    for pair in mapping or ():
+        field, separator, _ = pair.partition("=")
+        if not separator or field not in get_args(BaseField):
+            known = get_args(BaseField)
+            raise ConfigError(
+                f"--map {pair!r}: expected FIELD=COLUMN, with one of the fields {', '.join(known)}"
+                f"{closest(field, known)}"
+            )
     given = [f"data.base_mapping.{pair}" for pair in mapping or ()]
     given += [f"data.base_file={source}", f"data.base_format={format_}"]
     config = resolve("quickstart", overrides=[*(set_ or ()), *given])
@@ -228,7 +239,7 @@ def import_(
         if found.bad:
             skipped.write_text("".join(f"{row}\n" for row in found.bad), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"-o {output}: cannot be written: {error.strerror}") from error
+        raise not_written("-o", output, error) from error
     repeated = f", {found.repeated} repeated ones left out" if found.repeated else ""
     typer.echo(f"{output}: {len(lines)} tasks of domain {domain.name}{repeated}")
     if found.bad:

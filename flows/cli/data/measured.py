@@ -13,6 +13,7 @@ import typer
 
 from flows.cli.data.results import show_result, verdicts_file
 from flows.cli.json_text import json_text
+from flows.cli.options import written_to
 from flows.cli.session import drain, log_to
 from flows.running.signals import Terminated, heed_ends
 from genenv_core import __version__
@@ -23,7 +24,7 @@ from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.benchmarks.training.benchmark_domain import folder_in
 from genenv_core.config.schema import RunConfig
 from genenv_core.epoch.trouble import troubles
-from genenv_core.errors import ConfigError, GenenvError
+from genenv_core.errors import GenenvError
 from genenv_core.storage.records.manifest import Manifest
 from genenv_core.types import JsonObject
 
@@ -244,13 +245,9 @@ def _write_verdicts(config: RunConfig, output: Manifest, items: Path) -> None:
 
 def _write_report(root: str, report: Path) -> None:
     from genenv_core.benchmarks.measuring.table import read_measured, written
-    from genenv_core.named_files import write_output
     from genenv_core.storage.sql.sources import open_tables
     from genenv_core.storage.store.opening import open_once
 
     with open_tables(open_once(root)) as connection:
         text = written(read_measured(connection))
-    try:
-        write_output(report, text.encode())
-    except OSError as error:
-        raise ConfigError(f"--report {report}: {error.strerror}") from error
+    written_to("--report", report, text.encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,23 +36,6 @@ def format_of(given: Format | None, output: Path | None) -> Format:
             "with one of them, or set --format"
         )
     return Format(suffix)
-
-
-def check_folder(output: Path, option: str = "-o") -> None:
-    """Raise QueryError where a file cannot be written, before anything is computed for it.
-
-    Its folder is missing, its name is too long, or it is a link in a circle. `option` is the one
-    that names the file.
-    """
-    folder = Path(os.path.realpath(output)).parent  # Path.resolve() fails where links are a circle
-    if not os.path.isdir(folder):
-        raise QueryError(f"{option} {output}: there is no folder {folder}")
-    try:
-        os.stat(output)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise QueryError(f"{option} {output}: {error.strerror}") from error
 
 
 def run_query(

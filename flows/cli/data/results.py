@@ -12,9 +12,9 @@ from typing import IO, Any
 import typer
 from rich.text import Text
 
+from flows.cli.options import not_written
 from flows.cli.tables import console, plain_table
 from genenv_core.benchmarks.predictions import Result
-from genenv_core.errors import ConfigError
 from genenv_core.named_files import open_special
 
 LISTED = 20
@@ -41,7 +41,7 @@ def verdicts_file(path: Path | None) -> Generator[IO[str] | None]:
             yield file
         begun.replace(target)
     except OSError as error:
-        raise ConfigError(f"--items {path}: {error.strerror}") from error
+        raise not_written("--items", path, error) from error
     finally:
         begun.unlink(missing_ok=True)
 

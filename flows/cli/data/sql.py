@@ -12,13 +12,12 @@ import typer
 
 from flows.cli.data.query import (
     Format,
-    check_folder,
     format_of,
     run_query,
     show_schema,
     write_attach_file,
 )
-from flows.cli.options import Root
+from flows.cli.options import Root, check_output
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import QueryError
 from genenv_core.named_files import unreadable
@@ -93,7 +92,7 @@ def _check_output(root: Path, wanted: Format, output: Path | None) -> None:
     place = Path(os.path.realpath(output))  # Path.resolve() fails where links are a circle
     if place.is_relative_to(os.path.realpath(root)):
         raise QueryError(f"-o {output} is inside the root {root}: choose another place")
-    check_folder(output)
+    check_output("-o", output)
 
 
 def _text(query: str, file: Path | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.json_text import json_text
-from flows.cli.options import Json, Overrides, Root, check_run, existing
+from flows.cli.options import Json, Overrides, Root, check_output, check_run, existing, not_written
 from genenv_core.errors import ConfigError, GenenvError, IntegrityError, ReplayError
 
 if TYPE_CHECKING:
@@ -250,8 +250,7 @@ def _check_new(path: Path) -> None:
     """Raise ConfigError where a bundle cannot be written, before it is made."""
     if os.path.lexists(path):
         raise ConfigError(f"-o {path}: is there already: choose another name or remove it")
-    if not os.path.isdir(path.parent):
-        raise ConfigError(f"-o {path}: there is no folder {path.parent}")
+    check_output("-o", path)
 
 
 def _create(path: Path, data: bytes) -> None:
@@ -262,7 +261,7 @@ def _create(path: Path, data: bytes) -> None:
     except FileExistsError as error:
         raise ConfigError(f"-o {path}: is there already: choose another name") from error
     except OSError as error:
-        raise ConfigError(f"-o {path}: cannot be written: {error.strerror}") from error
+        raise not_written("-o", path, error) from error
 
 
 def _told(contents: Contents) -> dict[str, Any]:

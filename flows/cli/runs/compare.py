@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.json_text import json_text
-from flows.cli.options import ConfiguredRoot, Json, Overrides
+from flows.cli.options import ConfiguredRoot, Json, Overrides, check_output
 from flows.running.signals import Terminated, heed_ends
 from genenv_core.errors import ConfigError
 
@@ -64,10 +64,7 @@ def compare(
         },
     )
     runs = planned_runs(comparison, root)
-    if output is not None and not os.path.isdir(
-        output if os.path.exists(output) else output.parent
-    ):
-        raise ConfigError(f"--output {output}: give a folder, or one to make in an existing folder")
+    check_output("--output", output, folder=True)
     made = _played(comparison, runs, jobs=jobs, quiet=as_json)
     _show(made, output, as_json=as_json)
 

@@ -9,6 +9,7 @@ import typer
 from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, check_run, existing
 from genenv_core.errors import ConfigError
+from genenv_core.machine.wrong_values import closest
 
 
 def tag(
@@ -79,7 +80,7 @@ def runs(
     from genenv_core.config.arms import Arm
 
     if arm and arm not in list(Arm):
-        raise ConfigError(f"--arm {arm!r} is no arm; there are {', '.join(Arm)}")
+        raise ConfigError(f"--arm {arm!r} is no arm; there are {', '.join(Arm)}{closest(arm, Arm)}")
     where = Filter(tuple(tags or ()), arm, domain, name, pinned, finished)
     show_runs(existing(root), as_json=as_json, where=where)
 

@@ -12,6 +12,7 @@ from flows.cli.json_text import json_text
 from flows.cli.tables import console, plain_table
 from genenv_core.config.branching import BranchPoint
 from genenv_core.errors import ConfigError
+from genenv_core.report.outcome import how_far
 from genenv_core.storage.sql.catalog import RunSource, connect, query, tables_named
 from genenv_core.storage.sql.sources import answered
 from genenv_core.storage.store.protocol import Store
@@ -25,9 +26,10 @@ MEASURED = "coalesce((r.config ->> '$.benchmark.model'), (r.config ->> '$.benchm
 RUNS = f"""SELECT r.run_id, r.arm, r.seed, r.epochs_planned, r.started_at,
     count(e.epoch) AS epochs_done, arg_max(e.p_hat, e.epoch) AS p_hat,
     arg_max(e.heldout_success, e.epoch) AS heldout_success, r.domain,
-    {MEASURED} AS measured, any_value(b.points) / 100 AS headline, r.tags, r.note, r.pinned,
-    r.branch_of, r.branch_epoch
+    {MEASURED} AS measured, any_value(b.points) / 100 AS headline, any_value(m.items) AS items,
+    any_value(m.of_items) AS of_items, r.tags, r.note, r.pinned, r.branch_of, r.branch_epoch
 FROM runs r LEFT JOIN epochs e USING (run_id)
+LEFT JOIN measured m ON m.run_id = r.run_id
 LEFT JOIN (FROM benchmarks WHERE headline) b USING (run_id)
 GROUP BY ALL ORDER BY r.started_at"""
 
@@ -71,7 +73,7 @@ class Filter:
         """Return whether a row of the list is one of them."""
         done = row["epochs_done"] >= row["epochs_planned"]
         if row["measured"] is not None:
-            done = row["headline"] is not None
+            done = bool(row["items"])
         return (
             set(self.tags) <= set(row["tags"])
             and self.arm in ("", row["arm"])
@@ -110,7 +112,9 @@ def show_runs(store: Store, *, as_json: bool, where: Filter | None = None) -> No
             row["run_id"],
             f"eval {row['domain']}" if measures else row["arm"],
             str(row["seed"]),
-            "" if measures else f"{row['epochs_done']}/{row['epochs_planned']}",
+            how_far(
+                {**row, "epochs": row["epochs_done"], "planned": row["epochs_planned"]}
+            ).replace(" of ", "/"),
             number(row["p_hat"], 2),
             number(row["headline"] if measures else row["heldout_success"], 3),
             f"{row['started_at']:%Y-%m-%d %H:%M} UTC",

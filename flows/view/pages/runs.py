@@ -73,10 +73,11 @@ def _listing(reader: Reader, words: Sequence[str]) -> dict[str, Any]:
         "runs", "Runs",
         f"WITH {differing('true', 'arm, domain', ' ')}\n"
         "SELECT r.run_id, o.gain, o.gain_low, o.gain_high, o.start, o.value, o.measure, "
-        "o.p_hat, o.alpha, o.share_signal, o.seconds, o.epochs, o.planned, r.arm, "
-        "r.domain, r.seed, a.words AS differs_in, r.tags, r.note, r.pinned, r.started_at\n"
+        "o.p_hat, o.alpha, o.share_signal, o.seconds, o.epochs, o.planned, m.items, m.of_items, "
+        "r.arm, r.domain, r.seed, a.words AS differs_in, r.tags, r.note, r.pinned, r.started_at\n"
         "FROM runs AS r INNER JOIN outcomes AS o ON o.run_id = r.run_id\n"
         "LEFT JOIN apart AS a ON a.run_id = r.run_id\n"
+        "LEFT JOIN measured AS m ON m.run_id = r.run_id\n"
         + (f"WHERE {where}\n" if where else "")
         + "ORDER BY r.started_at DESC, r.run_id",
     )  # fmt: skip
@@ -147,6 +148,7 @@ def _unfinished(reader: Reader) -> Panel:
     return reader.panel(
         "unfinished", "Runs with epochs to come",
         "SELECT r.run_id FROM runs AS r LEFT JOIN epochs AS e ON e.run_id = r.run_id\n"
+        "WHERE r.run_id NOT IN (SELECT run_id FROM measured WHERE items > 0)\n"
         "GROUP BY r.run_id, r.epochs_planned "
         "HAVING coalesce(max(e.epoch), 0) < r.epochs_planned",
     )  # fmt: skip

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.section import Section
 from genenv_core.machine.named_secrets import ADDRESS
+from genenv_core.machine.wrong_values import worded
 
 Device = Literal["cpu", "cuda"]
 EngineKind = Literal["transformers", "vllm"]
@@ -37,7 +38,10 @@ OWN_FLAGS = (
 class VllmConfig(Section):
     """What decides the numbers of the engine vllm, so it is in the keys of stages that sample."""
 
-    version: str = Field(default="0.31.0", pattern=r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$")
+    version: str = Field(
+        default="0.31.0",
+        pattern=worded(r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$", "a version by its numbers, as in 0.31.0"),
+    )
     """Version of vLLM; a server of another one is refused. The label of a build does not count."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the server; auto goes by the checkpoint, but vLLM takes bfloat16 for float32 on
@@ -141,7 +145,10 @@ class ExecutionConfig(Section):
     the same seeds: attempts once all others are finished, and texts of pi_env."""
     retry_seconds: float = Field(default=1.0, ge=0, le=3600)
     """Pause before the first of these tries; each later one waits twice as long."""
-    test_fault: str | None = Field(default=None, pattern=r"^[a-z_]+:[0-9]{1,5}$")
+    test_fault: str | None = Field(
+        default=None,
+        pattern=worded(r"^[a-z_]+:[0-9]{1,5}$", "stage:epoch, as in rollout:2"),
+    )
     """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
     unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())

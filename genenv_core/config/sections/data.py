@@ -20,6 +20,7 @@ class DomainConfig(Section):
     """Options of the domain itself; each domain validates its own."""
 
 
+BaseFormat = Literal["auto", "jsonl", "csv", "parquet", "hf", "verl"]
 BaseField = Literal["program", "prompt", "ground_truth"]
 """What a base task is read from: its program alone, or a prompt and its answer."""
 
@@ -31,7 +32,7 @@ class DataConfig(Section):
     """Number of base tasks that the domain provides (most tasks taken of base_file, when given)."""
     base_file: str | None = None
     """A file of base tasks, or a folder with a Hugging Face dataset; None: the domain's own."""
-    base_format: Literal["auto", "jsonl", "csv", "parquet", "hf", "verl"] = "auto"
+    base_format: BaseFormat = "auto"
     """How base_file is read: hf is a dataset folder (its split train), verl is Parquet with
     `prompt` and `reward_model.ground_truth`; auto goes by the name's ending, a folder is hf."""
     base_mapping: dict[BaseField, str] = Field(default_factory=dict[BaseField, str])

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from genenv_core.config.sections.section import Section
+from genenv_core.machine.wrong_values import worded
 from genenv_core.types import Policy
 
 TEMPLATE_ARGUMENTS = frozenset(
@@ -45,16 +48,19 @@ DATE = "strftime_now"
 EXAMPLE_DATE = "2026-01-31"
 
 
+COMMIT = worded(r"^[0-9a-f]{40}$", "the whole id of a commit: 40 digits and letters from a to f")
+
+
 class ModelsConfig(Section):
     """The two policies. `bootstrap` builds a tiny model; anything else is a directory or hub id."""
 
     agent: str = Field(default="bootstrap", min_length=1)
     """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    agent_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    agent_revision: str | None = Field(default=None, pattern=COMMIT)
     """Commit of the hub repository of pi_agent; a hub id without it is refused."""
     env: str = Field(default="bootstrap", min_length=1)
     """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
-    env_revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    env_revision: str | None = Field(default=None, pattern=COMMIT)
     """Commit of the hub repository of pi_env; a hub id without it is refused."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;
@@ -66,6 +72,11 @@ class ModelsConfig(Section):
     @classmethod
     def _variables(cls, given: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         return template_variables(f"models.{info.field_name}", given)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _directories(cls, values: Any) -> Any:
+        return with_folders(values, {policy: f"{policy}_revision" for policy in Policy})
 
     @model_validator(mode="after")
     def _revisions(self) -> Self:
@@ -132,20 +143,35 @@ def is_hub_id(name: str) -> bool:
     return name != "bootstrap" and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name) is not None
 
 
+def with_folders(values: Any, revisions: Mapping[str, str]) -> Any:
+    """Return the values of a section in which a directory that looks like a hub id begins with ./.
+
+    With a commit it is a hub id. So what is recorded means the same wherever it is read.
+
+    Args:
+        values: what the section was given.
+        revisions: field of a model -> field of the commit.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    given = cast("Mapping[str, Any]", values)
+    folders = {
+        name: f"./{model}"
+        for name, revision in revisions.items()
+        if isinstance(model := given.get(name), str) and given.get(revision) is None
+        if is_hub_id(model) and os.path.isdir(model)
+    }
+    return {**given, **folders}
+
+
 def uncommitted(field: str, name: str, revision: str) -> str:
     """Return what to write for a hub id without a commit, which may be meant as a directory.
 
     `revision` is the field of the commit.
     """
-    folder = Path(name).absolute()
-    if folder.is_dir():
-        return (
-            f"{field} {name!r} is a hub id, and the directory {folder} is there as well: write "
-            f"./{name} for the directory, or set {revision} to the commit of the hub repository"
-        )
     return (
-        f"{field} {name!r} is a hub id and needs its commit: set {revision}. If it is meant as a "
-        f"directory: there is no {folder}; write its path with a leading ./, / or ~/"
+        f"{field} {name!r} is no directory (looked for {Path(name).absolute()}), and as the id of "
+        f"a hub repository it needs a commit: name the directory, or set {revision}"
     )
 
 

@@ -8,11 +8,15 @@ from pydantic import Field, create_model
 
 from genenv_core.config.sections.section import Section
 from genenv_core.config.stages import STAGES, StageEntry
+from genenv_core.machine.wrong_values import worded
 
 INLINE = "inline"
 """The placement of a stage that is computed in the process of its flow."""
 
-PLACE = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+PLACE = worded(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+    "up to 63 letters, digits, dots, hyphens and underscores, a letter or a digit first",
+)
 """Names of work pools, of up to 63 characters: Kubernetes labels and Prefect's paths take them."""
 
 Place = Annotated[str, Field(pattern=PLACE, max_length=63)]

@@ -7,6 +7,7 @@ import re
 from pydantic import Field, field_validator
 
 from genenv_core.config.sections.section import Section
+from genenv_core.machine.wrong_values import worded
 
 
 def user_of(uri: str) -> str | None:
@@ -30,7 +31,11 @@ class TrackingConfig(Section):
     upload: bool = False
     """Whether the files of published checkpoints are uploaded to a server that tracks elsewhere;
     else its model versions hold a reference and a digest."""
-    experiment: str = Field(default="genenv", max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")
+    experiment: str = Field(
+        default="genenv",
+        max_length=200,
+        pattern=worded(r"^[^\x00-\x1f\x7f]+$", "one line of any characters that can be seen"),
+    )
     """MLflow experiment; registered models are named after it: <experiment>-agent, -env, with "-"
     for "/", ":" and other marks that model names may not hold."""
 

@@ -11,7 +11,7 @@ import polars as pl
 from genenv_core.algorithm.success.model import Attempts
 from genenv_core.canonical import canonical_json
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
-from genenv_core.domains.protocol import ConstrainsEnv, Domain, shares_of
+from genenv_core.domains.protocol import ConstrainsEnv, Domain, JoinsDomains, fixed_sets, shares_of
 from genenv_core.engines.protocol import Engine
 from genenv_core.epoch.attempting.choosing import choose, chosen_tasks
 from genenv_core.epoch.rows import Output, Progress, SeedFor, of_source
@@ -135,9 +135,18 @@ def write_tasks(
         {
             **written.facts,
             "attempted": chosen_tasks(tasks).height,
-            **narrow_tasks(tasks, of_source(data, TaskSource.BASE), epoch),
+            **narrow_tasks(_own(tasks, domain), of_source(data, TaskSource.BASE), epoch),
         },
     )
+
+
+def _own(tasks: pl.DataFrame, domain: Domain) -> pl.DataFrame:
+    """Return the tasks without those of fixed sets, which pi_env only chooses."""
+    fixed = list(fixed_sets("", domain))
+    if not isinstance(domain, JoinsDomains):
+        return tasks.clear() if fixed else tasks
+    label = pl.col("family").str.split("/").list.first()  # as the view task_domains has it
+    return tasks.filter(~label.is_in(fixed).fill_null(False))
 
 
 def take_programs(

@@ -29,6 +29,7 @@ from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError, StorageError
 from genenv_core.exchange import Format, Pool
 from genenv_core.exchange.pools.rows import SCHEMAS, PoolReader, Row
+from genenv_core.named_files import why_not_written
 from genenv_core.storage.sql.catalog import query
 
 SHARD_ROWS = 200_000
@@ -122,13 +123,13 @@ def new_folder(folder: Path) -> Generator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise ConfigError(f"-o {folder}: cannot be written: {error.strerror}") from error
+        raise ConfigError(f"-o {folder}: {why_not_written(folder, error, folder=True)}") from error
     try:
         yield scratch
         scratch.chmod(0o755)
         scratch.replace(folder)
     except OSError as error:
-        raise StorageError(f"-o {folder}: cannot be written: {error.strerror}") from error
+        raise StorageError(f"-o {folder}: {why_not_written(folder, error)}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from genenv_core.canonical import file_sha256
 from genenv_core.errors import AlreadyExists, NotFound, StorageError
 from genenv_core.machine.shortage import AGAIN, BY_NUMBER
+from genenv_core.named_files import why_not_written
 from genenv_core.storage import paths
 from genenv_core.storage.files import move_over, sync, temporary
 from genenv_core.storage.store.abilities import ELSEWHERE, TOGETHER, check_abilities
@@ -30,6 +31,7 @@ _REMEDY = {
     errno.EACCES: "permission denied: choose another --root or change its permissions",
     errno.EPERM: "not permitted: choose another --root or change its permissions",
     errno.ENAMETOOLONG: "the path is too long: choose a shorter --root",
+    errno.ELOOP: "its links lead in a circle: choose another --root",
     errno.ENOTDIR: "a part of the path is a file: choose another --root",
     errno.EXDEV: f"it is on another file system or mount than `tmp` of the root: {TOGETHER}",
     errno.EOPNOTSUPP: f"the file system cannot do what a root needs: {ELSEWHERE}",
@@ -65,7 +67,11 @@ class LocalStore:
         if not writable:
             return
         with self._errors(self.root):
-            (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+            try:
+                (self.root / "tmp").mkdir(parents=True, exist_ok=True)
+            except (FileNotFoundError, FileExistsError) as error:
+                why = why_not_written(self.root, error, folder=True)
+                raise StorageError(f"root {self.root} cannot be made: {why}") from error
             self._temporary(b"").unlink()
             check_abilities(self.root, folders, links=links)
 

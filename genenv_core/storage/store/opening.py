@@ -13,6 +13,7 @@ from genenv_core.storage.store.protocol import Store
 
 def open_store(root: str, *, writable: bool = True) -> Store:
     """Return the store at `root`; raises ConfigError for an unknown scheme, else StorageError."""
+    check_slashes(root)
     scheme, separator, rest = root.partition("://")
     if not separator:
         return LocalStore(Path(root), writable=writable)
@@ -32,7 +33,15 @@ def open_once(root: str) -> Store:
 
 def place_of(root: str) -> str:
     """Return the text of a root whatever folder this process is in, for what is kept by root."""
+    check_slashes(root)
     return root if "://" in root else str(Path(root).expanduser().absolute())
+
+
+def check_slashes(root: str) -> None:
+    """Raise ConfigError for `s3:/bucket`, which would be a folder called `s3:`."""
+    if "://" not in root and root.lower().startswith(("s3:", "s3a:", "gs:", "file:")):
+        meant = f"{root.partition(':')[0].lower()}://{root.partition(':')[2].lstrip('/')}"
+        raise ConfigError(f"root {root!r}: two slashes belong behind the colon, as in {meant}")
 
 
 @cache

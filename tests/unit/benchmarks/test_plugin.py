@@ -110,7 +110,7 @@ def test_its_domain_is_sound_and_its_module_counts(data: Path) -> None:
     [
         ("broken", f"{HERE}:load", "is a function and has to be a Benchmark"),
         ("forwards", f"{HERE}:BENCHMARK", "calls itself 'backwards'"),
-        ("gone", "no_such_module:BENCHMARK", "the plug-in .* failed with ModuleNotFoundError"),
+        ("gone", "no_such_module:BENCHMARK", "Python finds no module 'no_such_module'"),
     ],
     ids=["no-benchmark", "another-name", "gone"],
 )

@@ -133,8 +133,8 @@ def test_a_name_that_leads_nowhere_says_what_to_do(mine: Path, name: str, messag
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"baseline": "moon"}, "agent_update.options.baseline 'moon': input should be 'group' or "
-         "'others' (options of mine_for_keys.py:Reinforce: baseline)"),
+        ({"baseline": "moon"}, "agent_update.options.baseline: expected 'group' or 'others', got "
+         "'moon' (options of mine_for_keys.py:Reinforce: baseline)"),
         ({"bas": 1, "bos": 2}, "agent_update.options.bas is no option; agent_update.options.bos is "
          "no option (options of mine_for_keys.py:Reinforce: baseline)"),
     ],

@@ -96,7 +96,7 @@ def test_a_wrong_entry_is_named_by_its_place(wrong: dict[str, Any], place: str) 
 def test_what_only_the_domains_know_is_named_as_the_command_does() -> None:
     with pytest.raises(ConfigError, match=r"domains\[1\]\.name 'nope' is unknown"):
         work_of(request({"name": "desk"}, {"name": "nope"}))
-    with pytest.raises(ConfigError, match=r"domains\[1\]\.options\.q 1"):
+    with pytest.raises(ConfigError, match=r"domains\[1\]\.options\.q is no option"):
         work_of(request({"name": "desk"}, {"name": "trails", "options": {"q": 1}}))
 
 

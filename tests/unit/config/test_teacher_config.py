@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from genenv_core.config.comparison import Comparison, planned_runs
-from genenv_core.config.load import resolve
+from genenv_core.config.load import dump, resolve
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.unions.teacher import ModelTeacher
 from genenv_core.config.until import set_of
@@ -61,7 +61,7 @@ def tiny(*overrides: str) -> RunConfig:
             ["teacher.revision does nothing without teacher.model: remove it"],
         ),
         ([OFFLINE, MODEL, COMMIT], ["teacher.revision does nothing for './big'"]),
-        ([OFFLINE, "teacher.model=org/big"], ["'org/big' is a hub id", "set teacher.revision"]),
+        ([OFFLINE, "teacher.model=org/big"], ["'org/big' is no directory", "set teacher.revision"]),
         ([OFFLINE, "teacher.model=bootstrap"], ["names no checkpoint", "arm static"]),
         (
             [OFFLINE, MODEL, "teacher.chat_template_kwargs={tools: null}"],
@@ -176,21 +176,29 @@ def test_a_comparison_has_teachers_of_two_sizes() -> None:
 
 @mutation(
     "a directory of this name is not seen", "genenv_core/config/sections/models.py",
-    "    if folder.is_dir():\n", "    if False:\n",
+    "        if is_hub_id(model) and os.path.isdir(model)\n", "        if False\n",
 )  # fmt: skip
-@pytest.mark.parametrize(
-    ("field", "setting"),
-    [("models.agent", "models.agent={}"), ("teacher.model", "teacher.model={}")],
-)
-def test_a_bare_name_is_a_hub_id_and_the_error_says_which_directory_it_might_mean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, setting: str
+@pytest.mark.parametrize("field", ["models.agent", "models.env", "teacher.model"])
+@pytest.mark.parametrize("name", ["mine", "notemplate/m"])
+def test_a_directory_is_that_directory_however_it_is_spelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine").mkdir()
+    (tmp_path / name).mkdir(parents=True)
+    offline = [OFFLINE] if field == "teacher.model" else []
+    bare = resolve("tiny", overrides=[*offline, f"{field}={name}"])
+    assert bare == resolve("tiny", overrides=[*offline, f"{field}=./{name}"])
+    assert bare == RunConfig.model_validate(dump(bare))
+    commit = "teacher.revision" if offline else f"{field}_revision"
+    hub = resolve("tiny", overrides=[*offline, f"{field}={name}", f"{commit}={'a' * 40}"])
+    section, _, last = field.partition(".")
+    assert getattr(getattr(hub, section), last) == name
+
+
+@pytest.mark.parametrize("field", ["models.agent", "teacher.model"])
+def test_a_name_that_is_neither_has_both_readings(field: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve("tiny", overrides=[setting.format("mine")])
-    assert f"{field} 'mine' is a hub id, and the directory {tmp_path / 'mine'}" in str(caught.value)
-    assert "write ./mine for the directory, or set " in str(caught.value)
-    with pytest.raises(ConfigError) as caught:
-        resolve("tiny", overrides=[setting.format("models/other")])
-    assert f"there is no {tmp_path / 'models/other'}; write its path" in str(caught.value)
+        resolve("tiny", overrides=[f"{field}=models/other"])
+    said = str(caught.value)
+    assert f"{field} 'models/other' is no directory (looked for {Path.cwd() / 'models/ot'}" in said
+    assert "as the id of a hub repository it needs a commit: name the directory, or set " in said

@@ -176,24 +176,32 @@ def test_a_module_counts_in_any_encoding_and_broken(
     "point.attr and not hasattr(module, point.attr)", "False",
 )  # fmt: skip
 @mutation(
+    "the line of a plug-in that failed is left out", "genenv_core/machine/plugin_failures.py",
+    "        if frame.filename.endswith(own)\n", "        if False\n",
+)  # fmt: skip
+@mutation(
     "nobody says from where a relative path is read", "genenv_core/plugins.py",
-    "if path.is_absolute()", "if True",
+    "            if path.is_absolute()\n", "            if True\n",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("nowhere.py:Units", "run it where the run was started"),
+        ("nowhere.py:Units", "change into the right one, or write the whole path"),
         ("/nowhere.py:Units", "there is no file /nowhere.py"),
         (f"{'long' * 100}.py:Units", "there is no file"),
         ("lengths.py:Nobody", "lengths has no 'Nobody'; its own classes are Other, Units"),
         ("lengths.py", "names a file and no class in it: add the class, as in lengths.py:MyClass"),
-        ("nowhere:Units", "No module named 'nowhere'"),
+        (
+            "nowhere:Units",
+            "no module 'nowhere' for the plug-in nowhere:Units: install",
+        ),
         ("lengths.py:", "as in my_domain.py:Units"),
         (":Units", "as in my_domain.py:Units"),
         ("my-lengths.py:Units", "rename the file"),
         ("json.py:Units", "under the name 'json': rename the file"),
         ("a/b:Units", "neither a .py file nor a module"),
-        ("broken.py:Units", "SyntaxError"),
+        ("broken.py:Units", "(broken.py, line 1): mend its code"),
+        ("raises.py:Units", "failed with ValueError: no (raises.py, line 3): mend its code"),
         ("units", "my_domain.py:Units"),
     ],
 )
@@ -201,6 +209,7 @@ def test_a_name_that_leads_nowhere_says_what_to_do(write: Write, name: str, word
     for file in ("my-lengths.py", "json.py"):
         write(file, "class Units: pass\n")
     write("broken.py", "class Units(:\n")
+    write("raises.py", "class Units:\n    def __init__(self, _):\n        raise ValueError('no')\n")
     with pytest.raises(ConfigError) as caught:
         get_domain(name)
     assert "domain.name" in str(caught.value) and words in str(caught.value)

@@ -25,6 +25,7 @@ from genenv_core.algorithm.success.model import Attempts
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig
 from genenv_core.epoch.attempting.choosing import features
 from genenv_core.epoch.rows import Output, frame
+from genenv_core.epoch.trouble import NARROW
 from genenv_core.epoch.writing.contexts import agent_history
 from genenv_core.epoch.writing.generation import (
     Writer,
@@ -163,6 +164,29 @@ def test_sampling_goes_on_for_what_is_missing() -> None:
         "rejected": {"unparseable": 1, "duplicate": 1},
         "attempted": 2,
     }
+
+
+class ChosenWords(WordsDomain):
+    """The same domain where the words are a set that is there."""
+
+    def fixed_tasks(self) -> int | None:
+        return 40
+
+
+@mutation(
+    "pi_env is told to write other tasks where it chooses among those that are there", GENERATION,
+    "return tasks.clear() if fixed else tasks", "return tasks",
+)  # fmt: skip
+def test_only_what_is_written_can_be_too_narrow() -> None:
+    words = [f"x{letter * 3}" for letter in "abcdefghij"]
+    facts = [
+        write(Says([*words, *"abcdefgh"]), domain=domain,
+              data=data(["one", "three"], ["held"]),
+              settings={"tasks": 10, "max_generations": 40}).facts
+        for domain in (WordsDomain(), ChosenWords())
+    ]  # fmt: skip
+    assert "pi_env writes little else" in facts[0][NARROW] and NARROW not in facts[1]
+    assert facts[1] == {name: fact for name, fact in facts[0].items() if name != NARROW}
 
 
 def test_candidates_are_written_beyond_those_attempted() -> None:

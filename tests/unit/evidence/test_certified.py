@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
-from genenv_core.errors import ConfigError, GenenvError, QueryError
+from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.evidence.certified import CertifiedPage, render, verdict
 from genenv_core.evidence.worth import RULES, Worth, WorthCheck
 from genenv_core.evidence.written import read_examples
@@ -295,9 +295,13 @@ def test_a_run_has_its_first_tasks_with_a_flaw(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
-        (["--page", "no/such/page.html"], QueryError, "--page no/such/page.html: there is no fold"),
+        (
+            ["--page", "no/such/page.html"],
+            ConfigError,
+            "--page no/such/page.html: there is no",
+        ),
         (["--page", "a.csv", "-o", "a.csv"], ConfigError, "is the file of -o too: give each its"),
-        (["--page", "/"], ConfigError, "--page /: cannot be written: Is a directory"),
+        (["--page", "/"], ConfigError, "--page /: it is a directory: name a file in it"),
     ],
 )
 def test_a_page_that_cannot_be_written_is_refused(

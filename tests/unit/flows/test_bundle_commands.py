@@ -93,7 +93,7 @@ def test_a_bundle_is_unpacked_with_what_to_do_next(data: bytes, tmp_path: Path) 
     ("arguments", "said"),
     [
         (["run-a", "-o", "there"], "-o there: is there already"),
-        (["run-a", "-o", "nowhere/x.zip"], "there is no folder nowhere"),
+        (["run-a", "-o", "nowhere/x.zip"], "there is no folder "),
         (["run-b"], "there is no run 'run-b'"),
     ],
 )

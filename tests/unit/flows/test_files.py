@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from flows.cli.app import app
 from genenv_core.config.load import resolve
 from genenv_core.errors import GenenvError
-from genenv_core.named_files import unreadable, write_output
+from genenv_core.named_files import unreadable, unwritable, write_output
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tests.mutations import mutation
@@ -154,6 +156,90 @@ def test_unreadable_says_why(area: Path) -> None:
     assert unreadable(area / "file") is None
     (area / "file").chmod(0)
     assert unreadable(area / "file") == (None if os.geteuid() == 0 else "Permission denied")
+
+
+@mutation("a folder of the system is taken for a place to write", FILES,
+          "        with tempfile.TemporaryFile(dir=above):\n            return None\n",
+          "        return None\n")  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/proc/x", "takes no new files: name another|writing into /proc is not permitted"),
+        ("nowhere/x", "there is no folder .*/nowhere: make it, or name another place"),
+        ("folder", "it is a directory: name a file in it, as in folder/NAME"),
+        ("file/x", "a part of the path is a file: name another place"),
+        ("circle.jsonl", "its links lead in a circle: name another place"),
+        ("a" * 300, "the name is too long: give a shorter one"),
+        ("file", None),
+        ("new", None),
+        ("/dev/null", None),
+        ("pipe.jsonl", None),
+    ],
+)
+def test_unwritable_says_why_and_what_to_do(place: str, why: str | None, area: Path) -> None:
+    (area / "folder").mkdir()
+    (area / "file").write_text("kept")
+    there = sorted(os.listdir(area))
+    found = unwritable(Path(place))
+    assert found == why or (why and re.search(why, found or ""))
+    assert sorted(os.listdir(area)) == there and (area / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("/proc/x/y", "takes no new files: name another|writing into /proc is not permitted"),
+        ("file", "it is there and is no folder: name another one"),
+        ("file/x", "a part of the path is a file: name another place"),
+        ("new/with/others/above", None),
+        (".", None),
+    ],
+)
+def test_a_folder_is_made_with_those_above(place: str, why: str | None, area: Path) -> None:
+    (area / "file").write_text("kept")
+    found = unwritable(Path(place), folder=True)
+    assert found == why or (why and re.search(why, found or ""))
+    assert not (area / "new").exists()
+
+
+PLACES = [
+    ["sql", "FROM epochs", "--root", "old", "-o"],
+    ["report", "--root", "old", "-o"],
+    ["certify", "desk", "--tasks", "1", "--heldout", "0", "--page"],
+    ["certify", "desk", "--tasks", "1", "--heldout", "0", "-o"],
+    ["import", "base.jsonl", "-o"],
+    ["bundle", "run-whole", "--root", "old", "-o"],
+    ["eval", "bfcl", "--model", "x", "--items"],
+    ["eval", "bfcl", "--model", "x", "--report"],
+    ["sql", "--root", "old", "--attach-file"],
+    ["compare", "tiny", "--arms", "genenv,random", "--seeds", "2", "--output"],
+    ["domain", "new", "mine", "--into"],
+    ["copy", "run-whole", "--root", "old"],
+    ["plan", "tiny", "--root"],
+]
+"""Each command that writes to a place which somebody names, up to that place."""
+
+
+@mutation("eval says after its measurement where it cannot write", "flows/cli/data/eval.py",
+          '    check_output("--items", items)\n', "")  # fmt: skip
+@mutation("a root that cannot be made does not exist", "genenv_core/storage/store/local.py",
+          "except (FileNotFoundError, FileExistsError) as error:",
+          "except FileExistsError as error:")  # fmt: skip
+@pytest.mark.parametrize("command", PLACES, ids=lambda command: f"{command[0]} {command[-1]}")
+def test_what_cannot_be_written_is_named_with_a_remedy(command: list[str], area: Path) -> None:
+    (area / "base.jsonl").write_text('{"program": "+ 8 bolts 7"}\n')
+    said = str(CliRunner().invoke(app, [*command, "/proc/x.csv"]).exception)
+    assert re.search(r"/proc/x.csv( cannot be made)?: ", said)
+    assert re.search("takes no new files: name another place|not permitted: ", said)
+
+
+@mutation("a folder called s3: is made", "genenv_core/storage/store/opening.py",
+          '    check_slashes(root)\n    scheme,', "    scheme,")  # fmt: skip
+@pytest.mark.parametrize("command", [["status"], ["plan", "tiny"], ["sql", "FROM epochs"]])
+def test_an_address_with_one_slash_is_no_folder(command: list[str], area: Path) -> None:
+    done = CliRunner().invoke(app, [*command, "--root", "s3:/bucket/x"])
+    assert "two slashes belong behind the colon, as in s3://bucket/x" in str(done.exception)
+    assert not (area / "s3:").exists()
 
 
 @mutation("a pipe of the shell is refused", FILES, '"/dev/fd", ', "")

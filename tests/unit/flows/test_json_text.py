@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 
 from flows.cli.json_text import json_text
-from flows.cli.spelling import json_of, spelled
+from flows.cli.words.spelling import json_of, spelled
 from flows.view.app import _data
 from tests.mutations import mutation
 
@@ -52,7 +52,7 @@ VALUES = [
     "if isinstance(value, date | datetime | time | bytes):", "if isinstance(value, bytes):",
 )  # fmt: skip
 @mutation(
-    "NaN in a tuple is no JSON", "flows/cli/odd_numbers.py",
+    "NaN in a tuple is no JSON", "flows/cli/words/odd_numbers.py",
     "isinstance(value, list | tuple)", "isinstance(value, list)",
 )  # fmt: skip
 @pytest.mark.parametrize("value", VALUES, ids=repr)

@@ -55,10 +55,10 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Api:
 )  # fmt: skip
 def test_a_wrong_request_names_its_flow_run(api: Api) -> None:
     request = ShortRequest(changes=["rollout.n=many"])
-    with pytest.raises(ConfigError, match="valid integer"):
+    with pytest.raises(ConfigError, match="a whole number"):
         begin.fn(request.model_copy(update={"changes": ["root=/root", "rollout.n=many"]}))
     assert len(api.names) == 1
-    assert api.names[0].startswith("refused · request: rollout.n: input should be a valid integer")
+    assert api.names[0].startswith("refused · request: rollout.n: expected a whole number")
 
 
 @mutation(

@@ -9,6 +9,7 @@ came out and what is wrong is that of the run's record, and no stage says it a s
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -16,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
-from flows.cli.tables import TableInBlocks, epoch_table, evidence_table
+from flows.cli.tables import epoch_table, evidence_table, plain_table
 from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
@@ -28,6 +29,7 @@ from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_root import rows_of, small_root
 from tests.unit.builders_runs import open_run, without_fsync, write_epoch, write_run, write_stage
+from tests.unit.test_layers import REPOSITORY
 
 EPOCHS = FAN
 
@@ -97,7 +99,7 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
 
 @mutation(
     "a wide table is squeezed", "flows/cli/tables.py",
-    "for one in (*found[-1], title)) > width + 1", "for one in (*found[-1], title)) > 10_000",
+    "for one in (*found[-1], place)) > width + 1", "for one in (*found[-1], place)) > 10_000",
 )  # fmt: skip
 @pytest.mark.parametrize("width", [20, 80])
 def test_a_wide_table_goes_on_below_itself_and_cuts_nothing(
@@ -105,13 +107,43 @@ def test_a_wide_table_goes_on_below_itself_and_cuts_nothing(
 ) -> None:
     titles = ["epoch", *(f"column{n}" for n in range(12))]
     rows = [{title: f"{n}.{title}" for title in titles} for n in (1, 2)]
-    Console(width=width).print(TableInBlocks(titles, rows))
+    table = plain_table()
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        table.add_row(*row.values())
+    Console(width=width).print(table)
     shown = capsys.readouterr().out
     assert "…" not in shown
     assert all(len(line.rstrip()) <= width for line in shown.splitlines())
     words = shown.split()
     assert all(words.count(row[title]) == 1 for row in rows for title in titles[1:])
     assert words.count("epoch") == words.count("1.epoch") > 1
+
+
+@mutation(
+    "remarks are folded to a letter a line", "flows/cli/tables.py",
+    "min(whole, FOLDED))", "min(whole, 1))",
+)  # fmt: skip
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_remarks_have_room_for_words(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "no group of D_train carries a signal in this epoch"
+    row = {"epoch": 7, "p_hat": 0.5, "heldout_success": 0.125, "heldout_success_greedy": 0.25}
+    row |= {"kl_env": 1.0, "seconds": 1234.5, "mean_difficulty": 2.5}
+    row |= {"agent_action": "skipped", "agent_note": said, "env_action": "updated"}
+    row |= {"grpo_steps": 0, "rwr_steps": 0}
+    Console(width=width).print(epoch_table([{**row, "epoch": epoch} for epoch in (6, 7)]))
+    shown = capsys.readouterr().out
+    assert all(len(line.rstrip()) <= width for line in shown.splitlines()) and "…" not in shown
+    assert all(shown.split().count(word) >= 2 for word in said.split())
+    assert len(shown.splitlines()) <= (17 if width == 40 else 9)
+
+
+def test_every_table_is_of_this_kind() -> None:
+    """A module that makes a table of its own would squeeze it."""
+    here = REPOSITORY / "flows" / "cli"
+    makers = [path for path in here.rglob("*.py") if re.search(r"\bTable\(", path.read_text())]
+    assert makers == [here / "tables.py"]
 
 
 @mutation(

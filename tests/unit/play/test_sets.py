@@ -304,7 +304,7 @@ def test_a_domain_with_too_few_tasks_or_a_missing_method_is_refused() -> None:
         (["--tasks", "0", "--heldout", "0"], ConfigError, "ask for at least one task"),
         (["--format", "csv"], ConfigError, "name one with -o"),
         (["-o", "rows.xlsx"], QueryError, ".xlsx is not one of the formats"),
-        (["-o", "no/such/rows.csv"], QueryError, "there is no folder"),
+        (["-o", "no/such/rows.csv"], ConfigError, "there is no folder"),
         (["-o", "x" * 300 + ".csv"], QueryError, "File name too long"),
     ],
 )

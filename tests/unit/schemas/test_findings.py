@@ -47,6 +47,7 @@ ENV, AGENT = pl.col("policy") == "env", pl.col("policy") == "agent"
 def clean() -> Tables:
     """Return a run that learns: P(answer) rises by half in each epoch, by nearly as much a task."""
     tables = world(TASKS)
+    tables["runs"] = tables["runs"].with_columns(fixed_tasks=pl.lit(None, pl.String))
     start, rise = (
         pl.lit(0.1),
         pl.col("epoch") * (0.2 + 0.01 * (pl.col("task_id").rank("dense") % 3)),
@@ -140,6 +141,12 @@ def again(texts: int) -> Change:
     """Return an epoch 2 in which so many of the new tasks equal one of epoch 1."""
     earlier = pl.col("fingerprint").filter(FIRST & pl.col("valid")).first()
     return some("tasks", NEW & pl.col("valid"), texts / (TASKS - 1), fingerprint=earlier)
+
+
+def of_fixed_set(tables: Tables) -> Tables:
+    """Return a run whose tasks pi_env does not write: it chooses among those that are there."""
+    runs = tables["runs"].with_columns(fixed_tasks=pl.lit('{"desk":40}'))
+    return tables | {"runs": runs}
 
 
 def set_to(**sections: Any) -> Change:
@@ -244,6 +251,10 @@ BROKEN_RUNS: dict[str, tuple[Change, Change | None, str, str | None, str]] = {
     ),
     "repeated": (
         again(8), again(7), "repeated", None, "50 % of the texts of pi_env repeat an earlier one",
+    ),
+    "repeated_by_writing": (
+        again(15), both(again(15), of_fixed_set), "repeated", None,
+        "94 % of the texts of pi_env repeat an earlier one",
     ),
     "one_family": (
         noted(alike=False), put("epochs", SECOND, tasks_note=""), "one_family", None,
@@ -397,6 +408,10 @@ def test_nothing_is_said_of_a_run_that_learns(found: Found) -> None:
 @mutation(
     "a threshold is a little higher", FINDINGS, "('no_signal', 'warning', 0.75,",
     "('no_signal', 'warning', 0.8,",
+)  # fmt: skip
+@mutation(
+    "pi_env is told to write other tasks where it chooses among those that are there",
+    "schemas/views/repeats.sql", "f.domain IS NULL AS own", "true AS own",
 )  # fmt: skip
 @mutation(
     "a threshold is never asked for", FINDINGS, "WHERE s.value >= r.threshold", "WHERE true",

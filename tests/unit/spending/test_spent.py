@@ -143,17 +143,17 @@ def test_what_a_stopped_run_says() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("limits.seconds=0", r"limits\.seconds: input should be greater than 0"),
-        ("limits.seconds=-1", r"limits\.seconds: input should be greater than 0"),
-        ("limits.seconds=.inf", r"limits\.seconds: input should be a finite number"),
-        ("limits.seconds=.nan", r"limits\.seconds: input should be a finite number"),
-        ("limits.tokens=1.5", r"limits\.tokens: input should be a valid integer"),
+        ("limits.seconds=0", r"limits\.seconds: expected more than 0"),
+        ("limits.seconds=-1", r"limits\.seconds: expected more than 0"),
+        ("limits.seconds=.inf", r"limits\.seconds: expected a finite number"),
+        ("limits.seconds=.nan", r"limits\.seconds: expected a finite number"),
+        ("limits.tokens=1.5", r"limits\.tokens: expected a whole number"),
         ("limits.tokens=true", r"limits\.tokens: input should be a number, not true or false"),
         ("limits.cost=5", r"limits\.cost 5 counts nothing without prices: set one"),
         ("limits.money=5", r"limits\.money is no field"),
-        ("prices.hour=-1", r"prices\.hour: input should be greater than or equal to 0"),
+        ("prices.hour=-1", r"prices\.hour: expected 0 or more"),
         ("prices.hours={rolout: 1}", r"prices\.hours 'rolout' is no stage of bootstrap"),
-        ("prices.hours={rollout: -1}", r"prices\.hours\.rollout: input should be greater"),
+        ("prices.hours={rollout: -1}", r"prices\.hours\.rollout: expected 0 or more"),
     ],
 )
 def test_bad_limits_and_prices_are_refused(override: str, words: str) -> None:

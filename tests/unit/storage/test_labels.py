@@ -113,9 +113,9 @@ def test_every_filter_must_hold() -> None:
     unfit += [Filter(domain="trails"), Filter(finished=True), Filter(tags=("a",), arm="base")]
     assert [where for where in fit if not where.fits(row)] == []
     assert [where for where in unfit if where.fits(row)] == []
-    measured = row | {"measured": "model", "headline": 0.5}
+    measured = row | {"measured": "model", "items": 3}
     assert Filter(finished=True).fits(measured)
-    assert not Filter(finished=True).fits(measured | {"headline": None})
+    assert not Filter(finished=True).fits(measured | {"items": 0})
 
 
 @pytest.mark.slow

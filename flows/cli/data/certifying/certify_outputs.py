@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flows.cli.data.query import Format, check_folder, format_of
+from flows.cli.data.query import Format, format_of
+from flows.cli.options import check_output, written_to
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class CertifyOutputs:
         for option, file in named.items():
             if file is None:
                 continue
-            check_folder(file, option)
+            check_output(option, file)
             place = os.path.realpath(file)  # Path.resolve() fails where links are a circle
             other = taken.setdefault(place, option)
             if other != option:
@@ -95,12 +96,7 @@ class CertifyOutputs:
 
 
 def _write(option: str, file: Path, data: bytes) -> None:
-    from genenv_core.named_files import write_output
-
-    try:
-        write_output(file, data)
-    except OSError as error:
-        raise ConfigError(f"{option} {file}: cannot be written: {error.strerror}") from error
+    written_to(option, file, data)
     typer.echo(f"{file}: {len(data) / 1000:.0f} kB")
 
 

@@ -7,7 +7,13 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
 from genenv_core.config.sections.endpoint import check_endpoint
-from genenv_core.config.sections.models import is_hub_id, template_variables, uncommitted
+from genenv_core.config.sections.models import (
+    COMMIT,
+    is_hub_id,
+    template_variables,
+    uncommitted,
+    with_folders,
+)
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.unions.alternatives import NOTHING, Alternatives, by
 
@@ -21,10 +27,15 @@ class ModelTeacher(Section):
 
     model: str = Field(min_length=1)
     """A Hugging Face checkpoint directory or a hub id; sampled by compute.engine."""
-    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40}$")
+    revision: str | None = Field(default=None, pattern=COMMIT)
     """Commit of the hub repository of `model`; a hub id without it is refused."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of `model`, such as {enable_thinking: false} for Qwen3."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _directory(cls, values: Any) -> Any:
+        return with_folders(values, {"model": "revision"})
 
     @model_validator(mode="after")
     def _checkpoint(self) -> Self:

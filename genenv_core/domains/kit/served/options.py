@@ -13,7 +13,13 @@ from genenv_core.domains.kit.served.keys import AUTHORIZATION, ServerKey, check_
 from genenv_core.errors import ConfigError
 from genenv_core.hiding import names_secret
 from genenv_core.machine.named_secrets import REFERENCES, checked_variable
+from genenv_core.machine.wrong_values import worded
 from genenv_core.types import JsonObject
+
+HEADER = worded(r"^[A-Za-z][A-Za-z0-9-]*$", "the name of a header: letters, digits and hyphens")
+APP = worded(
+    r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", "an app by its module, as in package.server.app:app"
+)
 
 
 class ServedOptions(Options):
@@ -35,13 +41,13 @@ class ServedOptions(Options):
     key_env: str | None = None
     """Name (in capitals) of the environment variable with the server's key, set wherever genenv and
     its workers run. None: no key is sent. The key itself goes into no file of genenv."""
-    key_header: str = Field(default=AUTHORIZATION, pattern=r"^[A-Za-z][A-Za-z0-9-]*$")
+    key_header: str = Field(default=AUTHORIZATION, pattern=HEADER)
     """The header that the key is sent in: `Authorization: Bearer KEY`, or the key alone in another
     one, such as OpenReward's X-API-Key."""
     key_over_http: bool = False
     """Whether the key may go unencrypted, over http, to another machine: to a service in one's own
     cluster, for instance. Over https and to this machine it always may."""
-    serve: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    serve: str | None = Field(default=None, pattern=APP)
     """An app to serve on 127.0.0.1 in the place of a server elsewhere, `package.server.app:app`;
     the interpreter that `python_variable` names imports it."""
     variables: tuple[str, ...] = ()

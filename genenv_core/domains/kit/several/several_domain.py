@@ -15,9 +15,13 @@ from genenv_core.domains.protocol import PartOfSeveral
 from genenv_core.domains.registry import SEVERAL, get_domain
 from genenv_core.domains.shares import Shares
 from genenv_core.errors import ConfigError
+from genenv_core.machine.wrong_values import refusal, worded
 from genenv_core.record import Record
 
-_LABEL = "[A-Za-z0-9][A-Za-z0-9_-]{0,39}"
+LABEL = worded(
+    "^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$",
+    "up to 40 letters, digits, hyphens and underscores, a letter or a digit first",
+)
 
 
 class SeveralPart(Record, use_attribute_docstrings=True):
@@ -25,7 +29,7 @@ class SeveralPart(Record, use_attribute_docstrings=True):
 
     name: str = Field(min_length=1, max_length=1000)
     """Its name, as in `domain.name`."""
-    label: str | None = Field(default=None, alias="as", pattern=f"^{_LABEL}$")
+    label: str | None = Field(default=None, alias="as", pattern=LABEL)
     """What it is called in the run; None: as the domain calls itself."""
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Its share of the run, against the weights of the others."""
@@ -72,7 +76,7 @@ def _part(place: int, given: SeveralPart) -> PartOfSeveral:
         said = str(error).removeprefix("domain.")
         raise ConfigError(f"domains[{place}].{said}") from error
     label = given.label or str(domain.name)
-    if not re.fullmatch(_LABEL, label):
+    if not re.fullmatch(LABEL, label):
         raise ConfigError(
             f"domains[{place}].name {given.name!r}: the domain calls itself {label!r}, which "
             "cannot stand before its tasks: give it a short name of letters, digits, _ and -, as "
@@ -90,4 +94,4 @@ def _explained(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         known = ", ".join(f.alias or name for name, f in SeveralPart.model_fields.items())
         return f"{place} is no field; those of a domain are {known}"
-    return f"{place} {first['input']!r:.100}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"{place}: {refusal(first)}"

@@ -111,7 +111,9 @@ def test_no_mutated_generation_raises_or_is_flawed(domain: Any) -> None:
 
 
 def test_options_with_errors(domain: Any) -> None:
-    with pytest.raises(ConfigError, match=r"domain.options.terms 7: .* \(options of units: expl"):
+    with pytest.raises(
+        ConfigError, match=r"domain.options.terms: .*got 7.* \(options of units: expl"
+    ):
         type(domain)({"terms": 7})
 
 

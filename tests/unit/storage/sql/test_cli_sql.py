@@ -22,7 +22,7 @@ from pyarrow.csv import ConvertOptions, read_csv
 from flows.cli.data import query, sql
 from flows.cli.data.prompt import complete, history_path, prompt, suggest
 from flows.cli.rows import cell, encode
-from genenv_core.errors import QueryError
+from genenv_core.errors import ConfigError, QueryError
 from genenv_core.pools import Answer, Limits
 from schemas.relations import describe
 from tests.examples import some
@@ -48,7 +48,7 @@ def test_every_format_holds_the_rows() -> None:
 
 
 @mutation(
-    "DECIMAL is a text in JSON", "flows/cli/spelling.py",
+    "DECIMAL is a text in JSON", "flows/cli/words/spelling.py",
     "isinstance(column.dtype, pl.Map | pl.Decimal)", "isinstance(column.dtype, pl.Map)",
 )  # fmt: skip
 def test_decimals_are_numbers_in_json() -> None:
@@ -103,7 +103,7 @@ def test_files_are_written_outside_of_the_root_only(root: Path, tmp_path: Path) 
     assert pl.read_parquet(target).height == 2
     with pytest.raises(QueryError, match="is inside the root"):
         sql.sql("FROM epochs", root=str(root), output=root / "parts" / "x.csv")
-    with pytest.raises(QueryError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="there is no folder"):
         sql.sql("FROM epochs", root=str(root), output=tmp_path / "no" / "x.csv")
 
 
