@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from genenv_core.engines.adapters import ADAPTER_WEIGHTS
 from genenv_core.errors import ModelError, one_line
 
 LFS = b"version https://git-lfs"
@@ -33,6 +34,8 @@ EXPONENTS = {
 }
 """Type of a tensor in safetensors -> its numbers as integers, and the bits of their exponent: NaN
 and Inf alone have all of them set (IEEE 754). Nothing can train weights of another type."""
+
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 AT_ONCE = 2**22
 """Numbers of a tensor that are looked at together, which bounds the memory."""
@@ -56,11 +59,44 @@ def check_unloaded(where: str, folder: Path) -> int | None:
     stored = _stored(where, folder)
     config = _read(where, stored)
     _check_plain(where, stored, config)
-    for path in sorted(folder.glob("*.safetensors")):
+    adapters = folder.glob(ADAPTER_WEIGHTS)
+    for path in (*weight_files(folder), *adapters):
         _check_whole(where, path)
         _check_finite(where, path)
     size = getattr(config, "vocab_size", None)
     return size if isinstance(size, int) else None
+
+
+def check_shared_rows(folder: Path) -> None:
+    """Raise `ModelError` where config.json says that a model cannot share prefixes.
+
+    Of `check_unloaded` that took the folder; what the code of its attention takes, an update asks.
+    """
+    where = str(folder)
+    if why := partial_attention(_read(where, _stored(where, folder))):
+        raise ModelError(shares_nothing(where, why))
+
+
+def partial_attention(config: Any) -> str:
+    """Return which layers of a model do not attend to all tokens before, '' where all do.
+
+    `config` is the configuration of its texts.
+    """
+    stored = config.to_dict()
+    kinds = stored.get("layer_types")
+    if kinds is None:
+        window = stored.get("sliding_window")
+        return f"sliding_window {window}" if window else ""
+    others = sorted({str(kind) for kind in kinds} - {"full_attention"})
+    return f"layer_types {', '.join(others)}" if others else ""
+
+
+def shares_nothing(checkpoint: object, why: str) -> str:
+    """Return what is said where a model cannot share prefixes (`training.rows`)."""
+    return (
+        f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
+        f"({why}): set training.rows=padded"
+    )
 
 
 def _stored(where: str, folder: Path) -> dict[str, Any]:
@@ -194,9 +230,24 @@ def _not_finite(path: Path, inode: int, size: int, mtime_ns: int) -> dict[str, i
     return found
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files of weights that transformers loads, sorted; [] where there are none.
+
+    Others beside them are not read: copies in another format or type. Raises what reading a damaged
+    index raises.
+    """
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    index = folder / WEIGHTS_INDEX
+    if not index.is_file():
+        return []
+    named: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+    return [folder / name for name in sorted({*named.values()})]
+
+
 def bytes_as_float32(folder: Path) -> int:
     """Return the bytes of a checkpoint's weights once they are loaded as float32."""
-    headers = [_header(path)[0] for path in folder.glob("*.safetensors")]
+    headers = [_header(path)[0] for path in weight_files(folder)]
     return sum(4 * math.prod(one["shape"]) for header in headers for one in header.values())
 
 
