@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -18,7 +17,7 @@ from genenv_core.exchange.base_data import (
     heldout_drafts,
 )
 from genenv_core.exchange.external import Given
-from genenv_core.exchange.given_models import model_files
+from genenv_core.exchange.given_models import take_over
 from genenv_core.ids import seed_from
 from genenv_core.training.warm_start.request import WarmStartRequest, warm_started
 from genenv_core.types import Policy, TaskSource
@@ -105,9 +104,7 @@ def _checkpoint(context: StageContext[Given], policy: Policy) -> Made:
     config, inputs, output = context.config, context.inputs, context.work / policy
     given = inputs.agent_model if policy is Policy.AGENT else inputs.env_model
     if given is not None:
-        output.mkdir()
-        for source in model_files(Path(given.path)):
-            shutil.copyfile(source, output / source.name)
+        take_over(Path(given.path), output)
         return None
     result = trainer().warm_start(
         WarmStartRequest(

@@ -1,7 +1,16 @@
-"""Loads the tokenizer of a checkpoint."""
+"""Loads the tokenizer of a checkpoint, as its files have it.
+
+- `tokenizer.json` says how texts become ids. For some values of `model_type` or `tokenizer_class`
+  AutoTokenizer keeps its vocabulary alone and puts a family's own rules around it, without a word:
+  DeepSeek-R1-Distill-Qwen, TinyLlama and others would see ids that they never learned. genenv then
+  reads the file by itself.
+- Several chat templates become one, which chooses as transformers does: the one named `tool_use`
+  where there are tools, else `default`. So a checkpoint has all of it in one file.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +19,25 @@ from genenv_core.machine.shortage import blame_machine
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 
+TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "additional_chat_templates"
+"""The file of a chat template, and the folder of those that transformers keeps beside it."""
+
+WITH_TOOLS = "{% if tools is defined and tools is not none %}\n"
+"""What a chat template begins with that was two."""
+
+PROBES = (
+    "The quick brown fox jumps over the lazy dog, doesn't it?",
+    "0 12 345 6789 3.14 -1e5",
+    "!?.,;:()[]<>#$%&*+=/\\|^~`@_'\"",
+    '{"name": "stock", "arguments": {"item": "bolts", "count": 12}}',
+    "  two\n\n\tlines   apart \r\n",
+    "Größe, naïve, 東京, Привет, 🙂",
+)
+"""Texts that a tokenizer of the library's classes must encode as the file does."""
+
 
 def load_tokenizer(checkpoint: Path) -> Any:
-    """Return the tokenizer of a checkpoint directory, as transformers chooses it."""
+    """Return the tokenizer of a checkpoint directory, with one chat template at most."""
     from transformers import AutoTokenizer
 
     if not any((checkpoint / name).is_file() for name in TOKENIZER_FILES):
@@ -22,12 +47,55 @@ def load_tokenizer(checkpoint: Path) -> Any:
         )
     tokenizers: Any = AutoTokenizer
     try:
-        return tokenizers.from_pretrained(
+        taken = tokenizers.from_pretrained(
             checkpoint, local_files_only=True, trust_remote_code=False
         )
+        found = _as_stored(checkpoint, taken)
     except Exception as error:  # OSError, ValueError, and what the tokenizers library raises
         blame_machine(error, f"the tokenizer of checkpoint {checkpoint} was not loaded")
         raise ModelError(
             f"checkpoint {checkpoint}: its tokenizer cannot be read: "
             f"{type(error).__name__}: {error}; save it again with save_pretrained"
         ) from error
+    if isinstance(found.chat_template, dict):
+        found.chat_template = one_template(checkpoint, found.chat_template)
+    return found
+
+
+def _as_stored(checkpoint: Path, taken: Any) -> Any:
+    """Return what AutoTokenizer took, or the tokenizer of tokenizer.json where they differ."""
+    from transformers import PreTrainedTokenizerFast
+
+    file = checkpoint / "tokenizer.json"
+    if not file.is_file() or type(taken) is PreTrainedTokenizerFast:
+        return taken
+    file_tokenizer: Any = PreTrainedTokenizerFast
+    stored = file_tokenizer(tokenizer_file=str(file))
+    texts = (*PROBES, *(f"a{token}b" for token in stored.get_added_vocab()))
+    if all(_ids(stored, text) == _ids(taken, text) for text in texts):
+        return taken
+    return file_tokenizer.from_pretrained(
+        checkpoint, local_files_only=True, trust_remote_code=False
+    )
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the ids of a text; none where the tokenizer has no token for a part of it."""
+    try:
+        return tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception:  # the tokenizers library raises nothing more special
+        return []
+
+
+def one_template(checkpoint: Path, named: Mapping[str, str]) -> str:
+    """Return several chat templates as one; `ModelError` where none is the default."""
+    if "default" not in named:
+        raise ModelError(
+            f"checkpoint {checkpoint}: it has the chat templates {', '.join(sorted(named))}, and "
+            f"none is the default: put the one to use into {TEMPLATE} there"
+        )
+    # Jinja drops the newline behind a block, and the last one of a template.
+    default, tools = (named.get(name, "").removesuffix("\n") for name in ("default", "tool_use"))
+    if not tools:
+        return named["default"]
+    return f"{WITH_TOOLS}{tools}{{%+ else %}}\n{default}{{%+ endif %}}"

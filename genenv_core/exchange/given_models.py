@@ -1,25 +1,31 @@
 """Models that people give: what is refused before work, with the command that helps.
 
 Weights are safetensors, because a pickle runs code when it is read; a model that brings its own
-code is not run; the tokenizer has to be the one in its files; the chat template has to write out
-every message that a policy must see.
+code is not run; the chat template has to write out every message that a policy must see.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from genenv_core.canonical import digest, file_sha256
 from genenv_core.config.sections.models import is_hub_id
 from genenv_core.engines.adapters import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_adapter
-from genenv_core.engines.transformers.unloaded import check_unloaded, check_vocabulary
+from genenv_core.engines.tokenizers import MORE_TEMPLATES, TEMPLATE, load_tokenizer
+from genenv_core.engines.transformers.unloaded import (
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    check_unloaded,
+    check_vocabulary,
+    weight_files,
+)
 from genenv_core.errors import ModelError, one_line
-from genenv_core.machine.json_files import broken_file, checkpoint_file, field_of
 from genenv_core.machine.shortage import blame_machine
 from genenv_core.named_files import looked_for
 from genenv_core.storage.records.manifest import FileRef
@@ -38,20 +44,24 @@ CONVERTS = "genenv_core.exchange.gguf"
 SMOLLM2 = "SmolLM2-135M-Instruct"
 """The directory that `make smollm2` writes and the preset laptop reads."""
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
-PROBES = (
-    "The quick brown fox jumps over the lazy dog, doesn't it?",
-    "0 12 345 6789 3.14 -1e5",
-    "!?.,;:()[]<>#$%&*+=/\\|^~`@_'\"",
-    '{"name": "stock", "arguments": {"item": "bolts", "count": 12}}',
-    "  two\n\n\tlines   apart \r\n",
-    "Größe, naïve, 東京, Привет, 🙂",
-)
-"""Texts that a tokenizer of the family must encode as the folder's own does."""
 
 
 def model_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that are taken over, sorted."""
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES)
+    """Return the files of a checkpoint that count, sorted: of weights, those that are loaded."""
+    weights = {*weight_files(folder), folder / ADAPTER_WEIGHTS}
+    own = [p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES]
+    more = (folder / MORE_TEMPLATES).glob("*.jinja")
+    return sorted([*more, *(p for p in own if p.suffix != ".safetensors" or p in weights)])
+
+
+def take_over(folder: Path, output: Path) -> None:
+    """Copy the files of a checkpoint into a new folder; several chat templates become one file."""
+    output.mkdir()
+    for path in model_files(folder):
+        if path.parent == folder:
+            shutil.copyfile(path, output / path.name)
+    if (folder / MORE_TEMPLATES).is_dir():
+        (output / TEMPLATE).write_text(load_tokenizer(folder).chat_template or "", "utf-8")
 
 
 def model_folder(
@@ -98,7 +108,9 @@ def probe_of(
     _check_adapter(where, folder, names)
     _check_shards(where, folder, names)
     embedded = check_unloaded(where, folder)
-    contents = [[path.name, content_digest(path)] for path in model_files(folder)]
+    contents = [
+        [path.relative_to(folder).as_posix(), content_digest(path)] for path in model_files(folder)
+    ]
     sha256 = digest(contents)
     as_json = json.dumps(dict(variables or {}))
     probe = _check_template(policy, where, folder, sha256, embedded, as_json)
@@ -195,19 +207,18 @@ def conversion(source: str, target: str, revision: str | None = None) -> str:
 
 
 def _check_shards(where: str, folder: Path, names: set[str]) -> None:
-    """Raise `ModelError` when the index of the weights names files that are not there."""
-    name = "model.safetensors.index.json"
-    index = checkpoint_file(folder, name, where)
-    if index is None:
-        return
-    try:
-        shards = cast("dict[str, Any]", field_of(index, "weight_map", dict))
-        files = {field_of(shards, weight, str) for weight in shards}
-    except ValueError as error:
-        raise broken_file(folder, name, error, where) from error
-    lost = sorted(files - names)
-    if lost:
+    """Raise `ModelError` unless the files of weights that transformers would load are all there."""
+    files = weight_files(folder, where)
+    if lost := sorted(path.name for path in files if path.name not in names):
         raise ModelError(f"{where}: {len(lost)} file(s) of its weights are missing: {lost[0]}")
+    if files:
+        return
+    found = sorted(name for name in names if name.endswith(".safetensors"))
+    raise ModelError(
+        f"{where}: transformers loads {WEIGHTS}, or the files that {WEIGHTS_INDEX} names, and "
+        f"neither is there ({', '.join(found[:3])}): fetch what is missing, rename one whole file "
+        f"to {WEIGHTS}, or save the model again with model.save_pretrained"
+    )
 
 
 @cache
@@ -218,49 +229,14 @@ def _check_template(
 
     Raises `ModelError` for a tokenizer or chat template that cannot serve.
     """
-    from genenv_core.engines.tokenizers import load_tokenizer
     from genenv_core.play.chat import ChatFormat
 
     del sha256
     tokenizer = load_tokenizer(folder)
-    _check_tokenizer(where, folder, tokenizer)
     chat = ChatFormat.load(folder, json.loads(variables), tokenizer)
     used = (*chat.stop_token_ids, *chat.first_prompt([{"role": "user", "content": "."}]))
     check_vocabulary(where, embedded, tokenizer, used)
     return chat.probe(policy)
-
-
-def _check_tokenizer(where: str, folder: Path, taken: Any) -> None:
-    """Raise `ModelError` when transformers reads tokenizer.json as other than what it says.
-
-    For some model types it keeps the vocabulary and puts the family's own rules around it, without
-    a word: the model would see ids that it never learned.
-    """
-    file = folder / "tokenizer.json"
-    if not file.is_file():
-        return
-    from transformers import PreTrainedTokenizerFast
-
-    given: Any = PreTrainedTokenizerFast(tokenizer_file=str(file))
-    for text in (*PROBES, *(f"a{token}b" for token in given.get_added_vocab())):
-        old, new = _ids(given, text), _ids(taken, text)
-        if old != new:
-            raise ModelError(
-                f"{where}: AutoTokenizer makes a {type(taken).__name__} of tokenizer.json, which "
-                f"by itself is a {type(given).__name__}: {one_line(repr(text), 80)} has "
-                f"{len(old)} ids by the file and {len(new)} others in its place. Set "
-                "tokenizer_class in tokenizer_config.json to TokenizersBackend; for some values "
-                "of model_type in config.json (qwen2 is one) transformers ignores that: the model "
-                "then needs its family's tokenizer, or another model_type"
-            )
-
-
-def _ids(tokenizer: Any, text: str) -> list[int]:
-    """Return the ids of a text; none where the tokenizer has no token for a part of it."""
-    try:
-        return tokenizer(text, add_special_tokens=False)["input_ids"]
-    except Exception:  # the tokenizers library raises nothing more special
-        return []
 
 
 def content_digest(path: Path) -> str:

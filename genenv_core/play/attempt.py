@@ -210,7 +210,8 @@ class Attempt:
             self._begin_anew(observation.messages, chat, bounds)
         else:
             before = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()
-            between = chat.continuation(list(map(unrewarded, observation.messages)), before)
+            answers = list(map(unrewarded, observation.messages))
+            between = chat.continuation(answers, before, self.tools)
             if self.length + len(between) >= bounds.max_length:
                 self.end(FinishReason.LENGTH)
                 return

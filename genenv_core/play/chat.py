@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +18,8 @@ from genenv_core.engines.tokenizers import load_tokenizer
 from genenv_core.errors import ModelError
 from genenv_core.machine.json_files import checkpoint_file
 from genenv_core.play.native_calls import hidden_tokens, native_format, rewritten
-from genenv_core.play.template.ends import PLACEHOLDER, ends_of
+from genenv_core.play.template.control import BREAK
+from genenv_core.play.template.ends import ASKED, PLACEHOLDER, ends_of
 from genenv_core.play.template.mending import LEARNED, Mending, mending_of
 from genenv_core.play.template.probe import ONE, Probe, check_opening, show_all, unread
 from genenv_core.play.template.rendering import Rendering
@@ -128,15 +129,18 @@ class ChatFormat:
         return self._rendering.ids(self._rendering.text(told, () if self.mending.tools else tools))
 
     def continuation(
-        self, messages_after_turn: Sequence[Message], completion_ids: Sequence[int] = ()
+        self,
+        messages_after_turn: Sequence[Message],
+        completion_ids: Sequence[int] = (),
+        tools: Sequence[JsonObject] = (),
     ) -> tuple[int, ...]:
-        """Return the ids between the agent's completion and its next one.
+        """Return the ids between the agent's completion and its next one, where it has `tools`.
 
         They close the agent's turn, hold `messages_after_turn` (what the environment answered), and
         open the next turn. A stop token with which `completion_ids` already closed the turn is left
         out, so that completion + continuation is what the template would have written.
         """
-        ids = self._suffix_ids(messages_after_turn)
+        ids = self._suffix_ids(messages_after_turn, offered=bool(tools) and not self.mending.tools)
         if completion_ids and completion_ids[-1] in self.stop_token_ids:
             closing = self._rendering.leading_marks(ids)
             if completion_ids[-1] in closing:
@@ -146,9 +150,20 @@ class ChatFormat:
     def completion(self, text: str) -> tuple[int, ...]:
         """Return the ids of a turn with this text, its stop token included.
 
-        A policy may spell a text with other tokens too; these are the tokenizer's own.
+        A policy may spell a text with other tokens too; these are the tokenizer's own behind a
+        prompt, if it changes no token of that: SentencePiece puts a blank before what stands alone.
         """
-        return (*self._rendering.ids(self._rendering.agents(text)), self.stop_token_ids[0])
+        before, said = self._opened, self._rendering.agents(text)
+        ids = self._rendering.ids(before + said)
+        known = self._rendering.ids(before)
+        follows = ids[: len(known)] == known
+        own = ids[len(known) :] if follows else self._rendering.ids(BREAK + said)
+        return (*own, self.stop_token_ids[0])
+
+    @cached_property
+    def _opened(self) -> str:
+        """The text of a prompt, up to where the agent starts to write."""
+        return self._rendering.text([ASKED])
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of a completion, without special tokens other than marks of calls."""
@@ -169,17 +184,18 @@ class ChatFormat:
             ids.pop()
         return rewritten(self._rendering.decode(ids), native.template, tools)
 
-    def _suffix_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
+    def _suffix_ids(self, messages: Sequence[Message], *, offered: bool) -> tuple[int, ...]:
         """Return the ids that follow an agent's text when `messages` come after it.
 
-        Tools are not rendered: templates name them before the first answer or not at all.
+        Tools are not rendered, also where they are `offered`: templates name them before the first
+        answer or not at all.
         """
         opening: list[Message] = [
             {"role": "user", "content": "."},
             {"role": "assistant", "content": PLACEHOLDER},
         ]
         encode = self._rendering.ids
-        text = self._rendering.text(self.mending.messages([*opening, *messages]))
+        text = self._rendering.text(self.mending.messages([*opening, *messages]), offered=offered)
         head, found, suffix = text.partition(PLACEHOLDER)
         if not found:
             raise ModelError(

@@ -15,12 +15,13 @@ import math
 from collections.abc import Collection
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from genenv_core.engines.adapters import ADAPTER_WEIGHTS
 from genenv_core.errors import ModelError, one_line
-from genenv_core.machine.json_files import checkpoint_file
+from genenv_core.machine.json_files import broken_file, checkpoint_file, field_of
 
 LFS = b"version https://git-lfs"
 """What a file begins with that git-lfs has not fetched."""
@@ -34,6 +35,8 @@ EXPONENTS = {
 }
 """Type of a tensor in safetensors -> its numbers as integers, and the bits of their exponent: NaN
 and Inf alone have all of them set (IEEE 754). Nothing can train weights of another type."""
+
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 AT_ONCE = 2**22
 """Numbers of a tensor that are looked at together, which bounds the memory."""
@@ -57,11 +60,44 @@ def check_unloaded(where: str, folder: Path) -> int | None:
     stored = checkpoint_file(folder, "config.json", where) or {}
     config = _read(where, stored)
     _check_plain(where, stored, config)
-    for path in sorted(folder.glob("*.safetensors")):
+    adapters = folder.glob(ADAPTER_WEIGHTS)
+    for path in (*weight_files(folder, where), *adapters):
         _check_whole(where, path)
         _check_finite(where, path)
     size = getattr(config, "vocab_size", None)
     return size if isinstance(size, int) else None
+
+
+def check_shared_rows(folder: Path) -> None:
+    """Raise `ModelError` where config.json says that a model cannot share prefixes.
+
+    Of `check_unloaded` that took the folder; what the code of its attention takes, an update asks.
+    """
+    where = str(folder)
+    if why := partial_attention(_read(where, checkpoint_file(folder, "config.json", where) or {})):
+        raise ModelError(shares_nothing(where, why))
+
+
+def partial_attention(config: Any) -> str:
+    """Return which layers of a model do not attend to all tokens before, '' where all do.
+
+    `config` is the configuration of its texts.
+    """
+    stored = config.to_dict()
+    kinds = stored.get("layer_types")
+    if kinds is None:
+        window = stored.get("sliding_window")
+        return f"sliding_window {window}" if window else ""
+    others = sorted({str(kind) for kind in kinds} - {"full_attention"})
+    return f"layer_types {', '.join(others)}" if others else ""
+
+
+def shares_nothing(checkpoint: object, why: str) -> str:
+    """Return what is said where a model cannot share prefixes (`training.rows`)."""
+    return (
+        f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
+        f"({why}): set training.rows=padded"
+    )
 
 
 def _read(where: str, stored: dict[str, Any]) -> Any:
@@ -181,9 +217,28 @@ def _not_finite(path: Path, inode: int, size: int, mtime_ns: int) -> dict[str, i
     return found
 
 
+def weight_files(folder: Path, where: str = "") -> list[Path]:
+    """Return the files of weights that transformers loads, sorted; [] where there are none.
+
+    It reads no others beside them: copies in another format or type. `where` names the checkpoint
+    in the ModelError about a damaged index; else its folder does.
+    """
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    index = checkpoint_file(folder, WEIGHTS_INDEX, where)
+    if index is None:
+        return []
+    try:
+        shards = cast("dict[str, Any]", field_of(index, "weight_map", dict))
+        names = {field_of(shards, weight, str) for weight in shards}
+    except ValueError as error:
+        raise broken_file(folder, WEIGHTS_INDEX, error, where) from error
+    return [folder / name for name in sorted(names)]
+
+
 def bytes_as_float32(folder: Path) -> int:
     """Return the bytes of a checkpoint's weights once they are loaded as float32."""
-    headers = [_header(path)[0] for path in folder.glob("*.safetensors")]
+    headers = [_header(path)[0] for path in weight_files(folder)]
     return sum(4 * math.prod(one["shape"]) for header in headers for one in header.values())
 
 

@@ -22,7 +22,8 @@ from genenv_core.play.template.ends import ANSWER, ANSWERED, ASKED, LOOK, PLACEH
 from genenv_core.play.template.rendering import Rendering, TemplateRefused
 from genenv_core.types import JsonObject, Message
 
-RULES: Message = {"role": "system", "content": PLACEHOLDER}
+RULE = "genenvrule"
+RULES: Message = {"role": "system", "content": RULE}
 
 OFFER = "You can call these tools, each given as a JSON schema:"
 
@@ -89,13 +90,16 @@ def mending_of(rendering: Rendering) -> Mending:
     if rendering.tokenizer.chat_template == CHAT_TEMPLATE:
         return LEARNED
     tool = {**LOOK, "function": {**LOOK["function"], "name": PLACEHOLDER}}
-    return Mending(
-        tools=not shows(rendering, PLACEHOLDER, [ASKED], [tool]),
-        answers=not shows(rendering, ANSWER, [ASKED, SAID, ANSWERED]),
-        system=not shows(
-            rendering, PLACEHOLDER, [{"role": "system", "content": PLACEHOLDER}, ASKED]
-        ),
+    tools = not shows(rendering, PLACEHOLDER, [ASKED], [tool])
+    with_tools, without = (
+        shows(rendering, ANSWER, [ASKED, SAID, ANSWERED], offered=offered)
+        for offered in (not tools, False)
     )
+    answers = not (with_tools and without)
+    # Some write the system message into the last message alone, and only where it is the user's.
+    turn = Mending(answers=answers).messages([ASKED, SAID, ANSWERED])
+    system = all(shows(rendering, RULE, [RULES, *after]) for after in ([ASKED], turn))
+    return Mending(tools=tools, answers=answers, system=not system)
 
 
 def shows(
@@ -103,10 +107,12 @@ def shows(
     text: str,
     messages: Sequence[Message],
     tools: Sequence[JsonObject] = (),
+    *,
+    offered: bool = False,
 ) -> bool:
     """Return whether the template writes a text that is in these messages or tools."""
     try:
-        return text in rendering.text(messages, tools)
+        return text in rendering.text(messages, tools, offered=offered)
     except TemplateRefused:
         return False
 

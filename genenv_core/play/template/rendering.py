@@ -11,6 +11,7 @@ from typing import Any
 
 from genenv_core.config.sections.models import DATE, EXAMPLE_DATE
 from genenv_core.domains.tool_calls import MARKS
+from genenv_core.engines.tokenizers import WITH_TOOLS
 from genenv_core.errors import ModelError
 from genenv_core.play.template.control import BREAK, Breaker, encoded, special_ids
 from genenv_core.play.template.surroundings import UNSAID, answered, draws
@@ -62,25 +63,32 @@ class Rendering:
                 f"checkpoint {name}: its chat template draws at random ({drawn}), so one key would "
                 "have other prompts in every run: remove that from chat_template.jinja"
             )
+        self._parted = source.startswith(WITH_TOOLS)
         self._strict = Breaker(control)
         self._lenient = Breaker(control - set(MARKS))
 
     def text(
-        self, messages: Sequence[Message], tools: Sequence[JsonObject] = (), *, opening: bool = True
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[JsonObject] = (),
+        *,
+        opening: bool = True,
+        offered: bool = False,
     ) -> str:
         """Return the text of a conversation, for `ids`.
 
-        With `opening`, it ends where the next turn of the agent begins. Raises `TemplateRefused`
-        where the template raises an error, and asks its surroundings for what no setting says.
+        With `opening`, it ends where the next turn of the agent begins. With `offered`, a template
+        that was two is the one for tools, also where none is shown. Raises `TemplateRefused` where
+        the template raises an error, and asks its surroundings for what no setting says.
         """
         tokenizer = self.tokenizer
+        none = [] if offered and self._parted else None
         try:
-            template = str(tokenizer.get_chat_template(tools=list(tools) or None))
             return str(
                 tokenizer.apply_chat_template(
                     [self._told(message) for message in messages],
-                    chat_template=answered(template, self._date),
-                    tools=[self._strict(tool) for tool in tools] or None,
+                    chat_template=answered(str(tokenizer.chat_template), self._date),
+                    tools=[self._strict(tool) for tool in tools] or none,
                     add_generation_prompt=opening,
                     tokenize=False,
                     **self._variables,

@@ -56,7 +56,7 @@ from genenv_core.training.grpo.seen import Seen
 from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
 from genenv_core.training.memory.estimate import all_logits_fit
 from genenv_core.training.policies import ranks
-from genenv_core.training.policies.completions import completion_logprobs
+from genenv_core.training.policies.completions import completion_logprobs, counts_positions
 from genenv_core.training.policies.ranks import cut
 from genenv_core.training.policies.reference import frozen, load_reference
 from genenv_core.training.policies.weights import LoadedPolicy
@@ -276,7 +276,8 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
     ) -> Any:
         rows = model, input_ids, attention_mask, logits_to_keep
         shared = self.training.shares_rows
-        if shared or self._at_once(input_ids.size(1), logits_to_keep):
+        own = shared or counts_positions(model)  # TRL's rows of such a model begin at the padding
+        if own or self._at_once(input_ids.size(1), logits_to_keep):
             with self.accelerator.autocast():
                 scored = (*completion_logprobs(*rows, self.temperature, shared=shared), None)
         else:

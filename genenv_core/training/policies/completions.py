@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from genenv_core.engines.prefixes import common_tokens
 
@@ -91,9 +92,21 @@ def _tree_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
 
 
 def _padded_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
-    keep = ids.size(1) - split + 1
-    made = model(input_ids=ids, attention_mask=real.long(), logits_to_keep=keep, use_cache=False)
+    inputs = {"input_ids": ids, "attention_mask": real.long()}
+    if counts_positions(model):
+        inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    made = model(**inputs, logits_to_keep=ids.size(1) - split + 1, use_cache=False)
     return made.logits[:, :-1][real[:, split:]].float()
+
+
+def counts_positions(model: Any) -> bool:
+    """Return whether a model has a weight for each position, as GPT-2: padding on the left would
+    move a row. Rotary embeddings and ALiBi see distances alone.
+    """
+    known = next(one for one in model.modules() if isinstance(one, PreTrainedModel))
+    config = known.config.get_text_config()
+    rotary = getattr(config, "rope_parameters", None) is not None
+    return not rotary and getattr(config, "max_position_embeddings", None) is not None
 
 
 def on_device(batch: dict[str, Any], device: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from genenv_core.engines.transformers.unloaded import partial_attention, shares_nothing
 from genenv_core.errors import TrainingError
 from genenv_core.training.policies.completions import completion_logits, laid_out, on_device
 
@@ -31,10 +32,7 @@ def check_prefixes(model: Any, checkpoint: object) -> None:
     """
     known = _architecture(model)
     if why := _attention(model) or ("" if known in _sound else _difference(model)):
-        raise TrainingError(
-            f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
-            f"({why}): set training.rows=padded"
-        )
+        raise TrainingError(shares_nothing(checkpoint, why))
     _sound.add(known)
 
 
@@ -49,13 +47,7 @@ def _attention(model: Any) -> str:
     """Return what is in the way in a model's attention, '' where nothing is."""
     if not model.is_backend_compatible():
         return f"{type(model).__name__} has an attention of its own, which may take no such mask"
-    config = model.config.get_text_config().to_dict()
-    kinds = config.get("layer_types")
-    if kinds is None:
-        window = config.get("sliding_window")
-        return f"sliding_window {window}" if window else ""
-    others = sorted({str(kind) for kind in kinds} - {"full_attention"})
-    return f"layer_types {', '.join(others)}" if others else ""
+    return partial_attention(model.config.get_text_config())
 
 
 @torch.no_grad()

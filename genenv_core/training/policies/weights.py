@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.engines.adapters import merged
+from genenv_core.engines.tokenizers import load_tokenizer
 from genenv_core.engines.transformers.loading import load_base, load_model
-from genenv_core.errors import ModelError, NumericalError, TrainingError
+from genenv_core.errors import NumericalError, TrainingError
 from genenv_core.training.policies import ranks
 from genenv_core.training.policies.kernels import Kernels, use_kernels
 from genenv_core.training.policies.lora import add_adapter, add_base, save_adapter
@@ -139,12 +139,7 @@ def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
     config, generation = copy.deepcopy(model.config), copy.deepcopy(model.generation_config)
     if lora.rank:
         model = add_adapter(model, checkpoint, lora)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            checkpoint, local_files_only=True, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"tokenizer of {checkpoint} cannot be loaded: {error}") from error
+    tokenizer = load_tokenizer(checkpoint)
     pad = tokenizer.pad_token
     if pad and tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
         tokenizer.pad_token = tokenizer.eos_token  # was added to the tokenizer, not to the model

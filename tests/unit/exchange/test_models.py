@@ -2,8 +2,7 @@
 
 Invariants: a pickle is refused, unread, with a command that converts it, from a directory and from
 the hub; safetensors beside a pickle are used and the pickle is not; a checkpoint without one of its
-shards, or with its own code, is refused; so is a tokenizer that transformers would replace without
-a word, with what to change; a chat template that is missing, or drops text that a
+shards, or with its own code, is refused; a chat template that is missing, or drops text that a
 policy must see, is refused before any work; the code never trusts remote code.
 """
 
@@ -22,22 +21,28 @@ import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
 from flows.cli.machines.doctor import model_checks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.engines.transformers.unloaded import bytes_as_float32
 from genenv_core.errors import ModelError
 from genenv_core.exchange import external, gguf
-from genenv_core.exchange.given_models import PROBES, model_files, model_folder, probe_of
+from genenv_core.exchange.given_models import (
+    model_files,
+    model_folder,
+    probe_of,
+    take_over,
+)
 from genenv_core.play.template.mending import ANSWERS, SYSTEM
-from genenv_core.training.warm_start.models import build_tokenizer
 from genenv_core.types import Policy
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, tiny_model, tiny_tokenizer
 from tests.unit.plugged import domain_of
 
 REPOSITORY = Path(__file__).parents[3]
+GIVEN = "genenv_core/exchange/given_models.py"
+UNLOADED = "genenv_core/engines/transformers/unloaded.py"
 NO_TOOLS = CHATML.replace("{% for m in messages %}", "{% for m in messages if m.role != 'tool' %}")
 NO_SYSTEM = CHATML.replace(
     "{% for m in messages %}", "{% for m in messages if m.role != 'system' %}"
@@ -256,6 +261,40 @@ def test_a_checkpoint_without_all_its_shards_is_refused(tmp_path: Path) -> None:
         model_folder(Policy.ENV, folder)
 
 
+@mutation(
+    "weights that nothing loads are taken", GIVEN,
+    "    if files:\n        return\n", "    return\n",
+    by="unit/exchange/test_models.py::test_weights_that_transformers_would_not_load_are_refused",
+)  # fmt: skip
+@mutation(
+    "copies of the weights are taken over too", GIVEN,
+    'if p.suffix != ".safetensors" or p in weights)', "if p)",
+    by="unit/exchange/test_models.py::test_weights_that_transformers_would_not_load_are_refused",
+)  # fmt: skip
+@mutation(
+    "copies of the weights count as memory", UNLOADED,
+    "headers = [_header(path)[0] for path in weight_files(folder)]",
+    'headers = [_header(path)[0] for path in folder.glob("*.safetensors")]',
+    by="unit/exchange/test_models.py::test_weights_that_transformers_would_not_load_are_refused",
+)  # fmt: skip
+def test_weights_that_transformers_would_not_load_are_refused(tmp_path: Path) -> None:
+    """Mistral's own file, a half-precision variant, shards without their index: and beside one."""
+    folder = checkpoint(tmp_path / "given")
+    whole, memory = folder / "model.safetensors", bytes_as_float32(folder)
+    (folder / "consolidated.safetensors").write_bytes(b"damaged")
+    assert model_folder(Policy.AGENT, folder) and bytes_as_float32(folder) == memory
+    take_over(folder, tmp_path / "taken")
+    assert [path.name for path in (tmp_path / "taken").glob("*.safetensors")] == [whole.name]
+    shutil.copyfile(whole, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text("{}")
+    assert folder / "adapter_model.safetensors" in model_files(folder)
+    for name in ("model.fp16.safetensors", "model-00001-of-00001.safetensors"):
+        whole = whole.rename(folder / name)
+        message = rf"transformers loads model\.safetensors.*neither is there \(.*{name}.*rename"
+        with pytest.raises(ModelError, match=message):
+            model_folder(Policy.AGENT, folder)
+
+
 def test_a_model_that_is_its_own_code_is_refused(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "own")
     (folder / "modeling_own.py").write_text("raise SystemExit('this code ran')\n")
@@ -267,38 +306,6 @@ def test_a_model_that_is_its_own_code_is_refused(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
     with pytest.raises(ModelError, match=r"'own' is made by code in its own repository"):
         model_folder(Policy.AGENT, folder)
-
-
-def changed(folder: Path, name: str, **values: Any) -> None:
-    """Change fields of a JSON file of a checkpoint."""
-    config = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(config | values))
-
-
-@mutation(
-    "a given model's tokenizer may be replaced", "genenv_core/exchange/given_models.py",
-    "        if old != new:\n", "        if False:\n",
-)  # fmt: skip
-def test_a_tokenizer_that_transformers_replaces_is_refused_with_what_helps(tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path / "foreign")  # a qwen2
-    own = build_tokenizer([PROBES[0]] * 9)
-    own.save_pretrained(folder)
-    taken = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    old, new = (len(t(PROBES[0], add_special_tokens=False)["input_ids"]) for t in (own, taken))
-    assert type(taken).__name__ == "Qwen2Tokenizer" and old != new
-    message = (
-        r"models\.agent .*foreign: AutoTokenizer makes a Qwen2Tokenizer .* a TokenizersBackend: "
-        rf".*The quick brown.* has {old} ids by the file and {new} others.*tokenizer_class"
-    )
-    with pytest.raises(ModelError, match=message):
-        model_folder(Policy.AGENT, folder)
-    changed(folder, "config.json", model_type="qwen3")
-    assert model_folder(Policy.AGENT, folder)
-    changed(folder, "tokenizer_config.json", tokenizer_class="Qwen2Tokenizer")
-    with pytest.raises(ModelError, match="AutoTokenizer makes a Qwen2Tokenizer"):
-        model_folder(Policy.AGENT, folder)
-    changed(folder, "tokenizer_config.json", tokenizer_class="TokenizersBackend")
-    assert model_folder(Policy.AGENT, folder)
 
 
 def test_a_tokenizer_without_tokenizer_json_is_left_alone(tmp_path: Path) -> None:

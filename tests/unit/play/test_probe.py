@@ -22,7 +22,7 @@ from genenv_core.domains.tool_calls import said, written
 from genenv_core.errors import ModelError
 from genenv_core.play.chat import ChatFormat
 from genenv_core.play.template.bootstrap import CHAT_TEMPLATE
-from genenv_core.play.template.mending import ANSWERS, CALLS, TOOLS
+from genenv_core.play.template.mending import ANSWERS, CALLS, SYSTEM, TOOLS
 from genenv_core.types import Call, JsonObject, Message, Policy
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, byte_tokenizer
@@ -208,3 +208,26 @@ def test_a_template_that_does_not_open_the_agents_turn_is_refused() -> None:
         "[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}"
     )
     assert chat_of(instructions).probe(Policy.ENV).ends == ("</s>",)
+
+
+LAST = (
+    "{% if messages[0].role == 'system' %}{% set rules = messages[0].content %}"
+    "{% set messages = messages[1:] %}{% endif %}{% for m in messages %}{% if m.role == 'user' %}"
+    "[INST]{% if rules is defined and loop.last %}{{ rules }}\n\n{% endif %}{{ m.content }}[/INST]"
+    "{% elif m.role == 'tool' %}[RESULT]{{ m.content }}{% else %} {{ m.content }}</s>{% endif %}"
+    "{% endfor %}"
+)
+"""As Mistral's from v3 on: the system message stands in the last message, if that is the user's."""
+
+
+@mutation(
+    "a system message that only a last message shows gets lost", MENDING,
+    "for after in ([ASKED], turn))", "for after in ([ASKED],))",
+)  # fmt: skip
+def test_a_system_message_that_would_move_stays_in_the_first_users_message() -> None:
+    chat = chat_of(LAST)
+    assert SYSTEM in chat.probe(Policy.AGENT).mended
+    rules: Message = {"role": "system", "content": "Rules."}
+    assert chat.decode(chat.first_prompt([rules, HI])) == "[INST]Rules.\n\nhi[/INST]"
+    later = prompt(chat, [rules, HI, {"role": "tool", "content": "seen"}])
+    assert later.startswith("[INST]Rules.\n\n") and "seen" in later

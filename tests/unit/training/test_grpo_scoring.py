@@ -2,22 +2,37 @@
 
 Invariants: where all logits of padded rows take no more memory than TRL's tiles, a step on a CPU
 computes those of the completions alone, with the same gradient but for rounding; the reference
-scores each row once, whatever the number of passes.
+scores each row once, whatever the number of passes; a model that has a weight for each position
+has the logprobs of each row alone, whatever stands beside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import (
+    BioGptConfig,
+    BioGptForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OPTConfig,
+    OPTForCausalLM,
+    XGLMConfig,
+    XGLMForCausalLM,
+)
 
 from genenv_core.training.grpo import stored
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import all_logits_fit
 from genenv_core.training.updates.table import run_update
+from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
+    VOCABULARY,
     grpo_of,
     grpo_rows,
     load,
@@ -28,6 +43,21 @@ from tests.unit.training.builders_training import (
 STORED = "genenv_core/training/grpo/stored.py"
 ESTIMATE = "genenv_core/training/memory/estimate.py"
 REFERENCE = "genenv_core/training/grpo/reference.py"
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
+POSITIONS: dict[str, Callable[[], Any]] = {
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SHAPE, initializer_range=0.3)),
+    "opt": lambda: OPTForCausalLM(OPTConfig(**SHAPE, word_embed_proj_dim=32, init_std=0.3)),
+    "xglm": lambda: XGLMForCausalLM(XGLMConfig(**SHAPE, init_std=0.3)),
+    "biogpt": lambda: BioGptForCausalLM(BioGptConfig(**SHAPE, initializer_range=0.3)),
+}
+"""Architectures with learned positions."""
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +143,31 @@ def test_the_reference_scores_each_row_once(
     settings = {"passes": 3, "groups_per_step": 2, "micro_batch_rows": 3, "kl_coef": 0.1}
     run_update(grpo_of(tmp_path, "out", rows, policy, **settings))
     assert sum(scored) == len(rows) == 12
+
+
+@mutation(
+    "rows of learned positions begin at the padding",
+    "genenv_core/training/policies/completions.py",
+    "    if counts_positions(model):\n", "    if False:\n",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_learned_positions_are_counted_from_where_a_row_begins[gpt2]",
+)  # fmt: skip
+@mutation(
+    "rows of learned positions are scored by TRL's head", STORED,
+    "own = shared or counts_positions(model)", "own = shared",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_learned_positions_are_counted_from_where_a_row_begins[gpt2]",
+)  # fmt: skip
+@pytest.mark.parametrize("name", some(POSITIONS, ("gpt2",)))
+def test_learned_positions_are_counted_from_where_a_row_begins(tmp_path: Path, name: str) -> None:
+    """Groups have prompts of several lengths, and a sampler's logprobs are those of a row alone."""
+    folder = tiny_checkpoint(tmp_path / name)
+    torch.manual_seed(0)
+    POSITIONS[name]().save_pretrained(folder)
+    rows = grpo_rows(3, 4, sampler=load(folder), prompt=(3, 20))
+    lengths = {len(row["prompt_ids"]) for row in rows}
+    assert len(lengths) > 1
+    settings = {"passes": 1, "groups_per_step": 3, "micro_batch_rows": 12}
+    done = run_update(grpo_of(tmp_path, "out", rows, folder, **settings))
+    assert done.metrics["ratio_mean"] == pytest.approx(1, abs=1e-4)
+    assert done.metrics["ratio_max"] == pytest.approx(1, abs=1e-4)

@@ -23,8 +23,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM
 
 from genenv_core.canonical import file_sha256
+from genenv_core.config.load import resolve
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
-from genenv_core.errors import Stopped, TrainingError
+from genenv_core.errors import ModelError, Stopped, TrainingError
+from genenv_core.exchange.external import given_to
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies import prefixes
@@ -34,6 +36,8 @@ from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.updates.table import run_update
 from tests.examples import some
 from tests.mutations import mutation
+from tests.unit.builders_engine import tiny_tokenizer
+from tests.unit.plugged import domain_of
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -49,6 +53,8 @@ from tests.unit.training.test_training_memory import MODELS, SIZES, job
 
 COMPLETIONS = "genenv_core/training/policies/completions.py"
 PREFIXES = "genenv_core/training/policies/prefixes.py"
+UNLOADED = "genenv_core/engines/transformers/unloaded.py"
+EXTERNAL = "genenv_core/exchange/external.py"
 UPDATE = "genenv_core/training/loop/update.py"
 ESTIMATE = "genenv_core/training/memory/estimate.py"
 
@@ -301,7 +307,28 @@ def test_a_model_with_a_window_is_refused_before_the_first_step(
 
 
 @mutation(
-    "a model that has a window and does not list its layers shares prefixes", PREFIXES,
+    "a plan takes shared rows of a model with a window", EXTERNAL,
+    "if model is not None and config.training.shares_rows:", "if model is False:",
+)  # fmt: skip
+@mutation(
+    "a model with a window is refused with padded rows too", EXTERNAL,
+    "if model is not None and config.training.shares_rows:", "if model is not None:",
+)  # fmt: skip
+def test_a_plan_refuses_shared_rows_of_a_model_with_a_window(tmp_path: Path) -> None:
+    tokenizer, folder = tiny_tokenizer(), tmp_path / "windowed"
+    sizes = {"sliding_window": 4096, "vocab_size": len(tokenizer) + 1}
+    _small(MistralForCausalLM, MistralConfig, **sizes).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    given = [f"models.{policy}={folder}" for policy in ("agent", "env")]
+    config = resolve("tiny", overrides=given)
+    assert given_to(config, domain_of(config)).agent_model
+    shared = resolve("tiny", overrides=[*given, "training.rows=shared"])
+    with pytest.raises(ModelError, match=r"^training\.rows is shared: .*\(sliding_window 4096\)"):
+        given_to(shared, domain_of(shared))
+
+
+@mutation(
+    "a model that has a window and does not list its layers shares prefixes", UNLOADED,
     'return f"sliding_window {window}" if window else ""', 'return ""',
 )  # fmt: skip
 @mutation(
