@@ -19,19 +19,19 @@ def open_store(root: str, *, writable: bool = True) -> Store:
     if scheme == "file":
         return LocalStore(Path(rest), writable=writable)
     if scheme == "s3":
-        from genenv_core.storage.store.s3.store import S3Store  # which takes half a second to load
+        from genenv_core.storage.store.s3.store import S3Store  # takes half a second to load
 
         return S3Store(root, writable=writable)
     raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory or s3://")
 
 
 def open_once(root: str) -> Store:
-    """Return the writable store at `root`, opened once a process; raises as `open_store`."""
+    """Return the writable store at `root`; opens it once a process, and raises as `open_store`."""
     return _opened(place_of(root))
 
 
 def place_of(root: str) -> str:
-    """Return the text of a root whatever folder this process is in, for what is kept by root."""
+    """Return a text of a root that does not depend on this process's folder, as a key of caches."""
     return root if "://" in root else str(Path(root).expanduser().absolute())
 
 
