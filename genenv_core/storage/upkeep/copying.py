@@ -144,7 +144,7 @@ class _Copy:
         if retired:
             self._done.retired += 1
             self._records[paths.retired(stage, key)] = retired.to_bytes()
-        elif manifest.checkpoints:  # weights that gc had collected there are there again
+        elif manifest.checkpoints:  # the target gets back weights that its gc had collected
             self._whole.append(paths.retired(stage, key))
         if note := find_foreign(self._source, manifest):  # the copy gets them from there
             self._lying.update((part.path, note.root) for part in note.parts)
@@ -160,7 +160,7 @@ class _Copy:
             try:
                 data = self._source.read(f"{folder}/{name}")
                 segment = Segment.from_bytes(data)
-            except (NotFound, IntegrityError):  # its epochs are there without it
+            except (NotFound, IntegrityError):  # its epochs do not need it
                 continue
             self._add_parts(segment.files)
             self._records[f"{folder}/{name}"] = data
@@ -197,7 +197,7 @@ class _Copy:
             )
         return known
 
-    # How it goes over.
+    # Copying it.
 
     def _copy_parts(self) -> None:
         parts = list(self._parts.values())
