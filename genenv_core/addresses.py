@@ -13,12 +13,12 @@ DEFAULT_ROOT = "./genenv-data"
 
 
 def at_root(root: str) -> str:
-    """Return the option that names a root to a command in a text; '' for the default one."""
+    """Return the option that names a root in a shown command; '' for the default root."""
     return "" if root == DEFAULT_ROOT else f" --root {shlex.quote(root)}"
 
 
 def page_of(run: str, *below: object, base: str | None = None) -> str:
-    """Return the address of a run's page, or of one below it; '' where there is no view.
+    """Return the address of a run's page, or of one below it; '' without a view.
 
     Without `base`, the view is the one that the environment names.
     """
@@ -27,5 +27,5 @@ def page_of(run: str, *below: object, base: str | None = None) -> str:
 
 
 def path_of(run: str, *below: object) -> str:
-    """Return where the page of a run, or one below it, is at a view, whatever the names hold."""
+    """Return the path of a run's page in a view, or of one below it, with escaped names."""
     return "".join(f"/{quote(str(part), safe='')}" for part in ("runs", run, *below))

@@ -1,4 +1,4 @@
-"""Canonical JSON and digests: equal values give equal bytes in every process; nested values."""
+"""Canonical JSON, digests and nested values: equal values give equal bytes in every process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 _SHOWN = 40
-"""Characters of a value that is no JSON which are shown."""
+"""Characters of an invalid value that a message shows."""
 
 _KEYS = (str, int, float, type(None))
-"""What JSON writes as a key; all of them are texts afterwards."""
+"""Types that JSON takes as keys, and turns into texts."""
 
 
 class NoJson(TypeError, ValueError):
-    """A value holds something that JSON does not have; the message says where, and what."""
+    """A value holds something that JSON cannot hold; the message says where, and what."""
 
 
 def canonical_json(value: Any) -> bytes:
@@ -28,8 +28,8 @@ def canonical_json(value: Any) -> bytes:
 def readable_json(value: Any) -> bytes:
     """Return sorted, indented UTF-8 JSON with a final newline, for files that people open.
 
-    Raises NoJson, which names the place, for bytes, sets, NaN and whatever else JSON does not have;
-    UnicodeEncodeError for half a character; RecursionError for what is nested too deeply.
+    Raises NoJson, which names the place, for bytes, sets, NaN and whatever else JSON cannot hold;
+    UnicodeEncodeError for half a character; RecursionError for too deep a nesting.
     """
     return f"{_dumped(value, indent=2)}\n".encode()
 
@@ -42,9 +42,9 @@ def _dumped(value: Any, **form: Any) -> str:
 
 
 def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
-    """Return where a value holds what JSON does not have, and what that is; '' if nothing.
+    """Return where a value holds something that JSON cannot hold, and what that is; else ''.
 
-    A place is written as in Python: `["slots"][2] is b'abc' (bytes)`.
+    Places look as in Python: `["slots"][2] is b'abc' (bytes)`.
     """
     if isinstance(value, float) and not math.isfinite(value):
         return said_odd(path, value)
@@ -67,7 +67,7 @@ def no_json(value: object, path: str = "", inside: tuple[int, ...] = ()) -> str:
 
 
 def mixed_keys(value: object, path: str = "") -> str:
-    """Return where a mapping mixes text keys with others, which no sort orders; '' if none does."""
+    """Return where a mapping mixes text keys with others, which have no order; else ''."""
     if isinstance(value, dict):
         items = cast("dict[object, object]", value)
         odd = [key for key in items if not isinstance(key, str)]
@@ -88,7 +88,7 @@ def place_of(key: object) -> str:
 
 
 def said_odd(path: str, value: object, what: str = "is") -> str:
-    """Return a place with the value there, and its type; without an address of memory."""
+    """Return a place with its value and type; omit a value that shows a memory address."""
     kind, text = type(value).__qualname__, repr(value)
     seen = f"of the type {kind}" if " at 0x" in text else f"{text[:_SHOWN]} ({kind})"
     return f"{path or 'it'} {what} {seen}"
@@ -136,6 +136,6 @@ def value_at(values: Any, path: Iterable[str], default: Any = None) -> Any:
 
 
 def section_of(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return the mapping below a name, an empty one where something else or nothing is there."""
+    """Return the mapping below a name, or an empty one where there is none."""
     found = values.get(name)
     return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}

@@ -9,7 +9,7 @@ from genenv_core.errors import NumericalError
 
 
 def not_finite(numbers: Iterable[tuple[str, float]]) -> str:
-    """Return what the first number that is NaN or infinite is called and is, '' without one."""
+    """Return name and value of the first number that is NaN or infinite, '' without one."""
     return next((f"{name} is {value}" for name, value in numbers if not math.isfinite(value)), "")
 
 

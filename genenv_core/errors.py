@@ -28,7 +28,7 @@ class GenenvError(Exception):
 
 
 class ConfigError(GenenvError):
-    """The configuration or the command line is wrong; nothing was started."""
+    """The configuration or the command line is wrong; no work has started."""
 
     exit_status = 2
 
@@ -58,7 +58,7 @@ class AlreadyExists(StorageError):
 
 
 class MachineError(GenenvError):
-    """The machine ran out of disk, memory, processes or open files; says of which, and a remedy."""
+    """The machine ran out of disk, memory, processes or open files; names which, and a remedy."""
 
 
 class IntegrityError(StorageError):
@@ -66,7 +66,7 @@ class IntegrityError(StorageError):
 
 
 class Retired(StorageError):
-    """The weights of a checkpoint were collected by gc; says how they are made again."""
+    """gc has collected the weights of a checkpoint; says how to make them again."""
 
 
 class SchemaError(GenenvError):
@@ -74,7 +74,7 @@ class SchemaError(GenenvError):
 
 
 class DownloadError(GenenvError):
-    """A source gave nothing, or something else than it should: names the address and what to do."""
+    """A source did not give the expected file: names the address and a remedy."""
 
 
 class NumericalError(GenenvError):
@@ -90,7 +90,7 @@ class EngineError(GenenvError):
 
 
 class TrainingError(GenenvError):
-    """An update could not be computed; names the policy and the setting to change."""
+    """An update failed; names the policy and the setting to change."""
 
 
 class OutOfMemory(TrainingError):
@@ -110,7 +110,7 @@ class StageError(GenenvError):
 
 
 class ReplayError(GenenvError):
-    """A replay gave something else than its bundle: names the first stage, and what differs."""
+    """A replay differs from its bundle: names the first stage, and what differs."""
 
 
 class QueryError(GenenvError):

@@ -1,4 +1,4 @@
-"""Hides passwords, keys and tokens in what is shown to people, and characters that would hide."""
+"""Hides passwords, keys and tokens from people, and replaces characters without a shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from genenv_core.types import JsonObject
 HIDDEN = "(hidden)"
 
 SHAPELESS = ("Cc", "Cf")
-"""Unicode categories without a shape; in a model's text they could hide or steer what is shown."""
+"""Unicode categories without a shape; in a model's text they could hide or steer other text."""
 
 _NAMES = r"password|passwd|secret|token{end}|api_?key|credential|authorization"
 _SECRET = re.compile(_NAMES.format(end="$"), re.I)
@@ -22,14 +22,14 @@ _GIVEN = re.compile(
     r"(?:(?:bearer|basic)\s+)?[^\s\"'&,;]+",
     re.I,
 )
-"""A name of something secret, and the value behind it, as logs, headers and URLs write both."""
+"""A name of something secret, followed by its value, as logs, headers and URLs write both."""
 
 _KEYS = re.compile(
     r"\b(?:hf_|sk-|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|xox[abprs]-|eyJ)[\w.-]{10,}"
     r"|(?<=bearer )\S+",
     re.I,
 )
-"""Keys that are known by how they begin."""
+"""Keys with a known beginning."""
 
 
 def names_secret(name: str) -> bool:
@@ -50,17 +50,17 @@ def without_secrets(value: Any) -> Any:
 
 
 def words_without_secrets(words: str) -> str:
-    """Return a text, such as a log, with what looks like a password, a key or a token hidden.
+    """Return a text, such as a log, without what looks like a password, a key or a token.
 
     It knows names before a value (`HF_TOKEN=...`, `Authorization: Bearer ...`), the user part of
-    URLs, and keys by how they begin. A secret in any other form stays.
+    URLs, and keys by their beginning. A secret in any other form stays.
     """
     named = _GIVEN.sub(rf"\g<name>{HIDDEN}", _USERINFO.sub(HIDDEN, words))
     return _KEYS.sub(HIDDEN, named)
 
 
 def visible(text: str) -> str:
-    """Return a model's text with characters replaced that hide, reorder or steer what is shown."""
+    """Return a model's text; replaces characters that hide, reorder or steer other text."""
     return "".join(
         char
         if char in "\n\t" or unicodedata.category(char) not in SHAPELESS

@@ -1,9 +1,9 @@
 """Ids that sort by (epoch, producing stage, index), and seeds derived from names.
 
 The eight hex digits are the head of the producing stage's key, so ids of different runs never
-collide in one store while equal work gets equal ids. Numbers are padded to the largest that the
-configuration's bounds allow, because a sixth digit beside five would sort first. This module is in
-the code version of every stage.
+collide in one store while equal work gets equal ids. Zeros pad numbers to the width of the largest
+that the configuration's bounds allow, because a sixth digit beside five would sort first. This
+module is in the code version of every stage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from genenv_core.canonical import digest
 
 _MADE_BY = ("code", "runtime", "format")
-"""Parts of a stage's key that say what computed it, not what it was asked for."""
+"""Parts of a stage's key that say what computed it, not what it computed."""
 
 
 def task_id(epoch: int, stage_key: str, index: int) -> str:
@@ -47,7 +47,7 @@ def stage_seed(seed: int, stage: str, epoch: int, *parts: str | int) -> int:
 
 
 def scope_of(key_parts: Mapping[str, Any]) -> str:
-    """Return the digest of everything that makes a stage's result but code, versions and machine.
+    """Return the digest of all that decides a stage's result, without code, versions and machine.
 
     Ids start with its head, so equal work after a harmless code change has equal ids.
     """

@@ -1,7 +1,7 @@
-"""Imports what is large, and checks that Python finds genenv's own packages under their names.
+"""Imports large libraries, and checks that Python finds genenv's own packages under their names.
 
 `schemas` and `tasks` are names that people give files of their own, and Python looks into the
-working folder first. What it then imports fails somewhere inside genenv, without a reason.
+working folder first. An import of such a file fails somewhere inside genenv, without a reason.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ HOME = Path(__file__).resolve().parents[1]
 """The folder that holds genenv's packages."""
 
 SELDOM = (50_000, 20, 20)
-"""Thresholds of the garbage collector for a process of genenv's own; Python's are 700, 10, 10."""
+"""Thresholds of the garbage collector in a process of genenv's own; Python's are 700, 10, 10."""
 
 
 def collect_seldom() -> None:
-    """Let the garbage collector look seldom at what libraries leave, and not at the very end.
+    """Let the garbage collector of a process of genenv's own run seldom, and not at its end.
 
-    For a process of genenv's own. The modules of a run are a million objects that stay: to look
-    through them while they are made, and once more when Python ends, took 7 of its 60 seconds.
+    The modules of a run are a million objects that stay. Looking through them during the imports,
+    and once more when Python ends, took 7 of its 60 seconds.
     """
     gc.set_threshold(*SELDOM)
     atexit.unregister(gc.freeze)
@@ -35,8 +35,8 @@ def collect_seldom() -> None:
 def load(name: str) -> ModuleType:
     """Return a module that imports large libraries, without collecting garbage meanwhile.
 
-    Nearly all objects that torch, transformers and TRL make stay. A thousand collections look
-    through them, which takes a tenth of the CPU time of the imports and would free 10 MB.
+    Nearly all objects that torch, transformers and TRL make stay. A thousand collections would look
+    through them, take a tenth of the CPU time of the imports, and free 10 MB.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -62,7 +62,7 @@ def check_ours(*names: str) -> None:
 
 
 def _place(name: str) -> Path | None:
-    """Return the file that is, or would be, imported under a name; None where there is none."""
+    """Return the file that Python imports, or has imported, under a name; None without one."""
     module = sys.modules.get(name)
     if module is not None:
         place = getattr(module, "__file__", None)

@@ -20,10 +20,11 @@ _OPEN_ALREADY = ("/dev/fd", "/dev/stdin", "/proc/self/fd")
 
 
 def unreadable(path: Path, *, once: bool = False) -> str | None:
-    """Return why a file cannot be read, and what to do; None for a file that can.
+    """Return why a file cannot be read, with a remedy; None for a readable one.
 
-    What is read `once`, from its start to its end, may be a pipe that the shell has opened, as of
-    `<(command)`. Other pipes would wait for a writer, and devices may have no end.
+    A caller that reads the file `once`, from its start to its end, may name a pipe that the shell
+    has opened, as of `<(command)`. Other pipes would wait for a writer, and devices may have no
+    end.
     """
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
@@ -101,11 +102,11 @@ def write_output(path: Path, data: bytes) -> None:
 
 
 def open_special(path: Path) -> IO[bytes] | None:
-    """Open a device or a pipe that somebody named for output; None for a file, and a new name.
+    """Open a device or a pipe that somebody named for output; return None for files and new names.
 
     The caller writes into pipes and devices instead of replacing them: a finished file that it
     moved there would replace even /dev/null. Raises OSError as `write_output`, also for a named
-    pipe without a reader, which would wait for one for ever.
+    pipe without a reader, for which opening would wait for ever.
     """
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)

@@ -1,8 +1,9 @@
-"""Domains, benchmarks and algorithms by entry points, genenv's own as those of other packages.
+"""Finds domains, benchmarks and algorithms by entry points, genenv's own and other packages'.
 
 The entry points of genenv itself stand in its `pyproject.toml`, those of other packages in theirs.
-They are read from what is installed and loaded only when they are chosen. A process reads each
-group once, and again where `sys.path` has changed. A class without a package is named by its place.
+This module reads them from the installed packages, and callers load only the chosen one. A process
+reads each group once, and again where `sys.path` has changed. The place of a class names one that
+is in no package.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ DISTRIBUTION = "genenv"
 
 
 def own_points(group: str) -> Mapping[str, EntryPoint]:
-    """Return genenv's own entry points of a group by name; empty where none is installed."""
+    """Return genenv's own entry points of a group by name; empty where genenv is not installed."""
     return _own(group, tuple(sys.path))
 
 
 def known_names(group: str) -> list[str]:
-    """Return the names that `point_of` accepts, sorted; nothing is loaded for it."""
+    """Return the names that `point_of` accepts, sorted, without loading anything."""
     return sorted({*own_points(group), *_all(group, tuple(sys.path))})
 
 
@@ -51,14 +52,14 @@ def point_of(
 ) -> EntryPoint:
     """Return the entry point of a name; genenv's own wins over another one of the same name.
 
-    Raises ConfigError where the name is unknown, several packages offer different things, or
-    genenv's own are not installed, so that no other one can take the place of one of them.
+    Raises ConfigError where the name is unknown, where several packages offer different things, and
+    where genenv's own are not installed, so that no other one can take the place of one of them.
 
     Args:
         group: `DOMAINS`, `BENCHMARKS` or `ALGORITHMS`.
         name: the name.
-        field: where the name was given, for errors.
-        elsewhere: what else may be given there, after the known names, for errors.
+        field: the field that has the name, for errors.
+        elsewhere: what else the field takes, after the known names, for errors.
         also: names that mean something without an entry point, for errors.
     """
     own = own_points(group).get(name)
@@ -89,15 +90,15 @@ def point_of(
 
 
 def placed_point(group: str, name: str, field: str, example: str) -> EntryPoint:
-    """Return an entry point for a class that is named by its place; raises ConfigError.
+    """Return an entry point for the class at a place; raises ConfigError.
 
-    The folder of a file, or for a module the current one, goes to the end of `sys.path`.
+    It appends the folder of a file, or for a module the current folder, to `sys.path`.
 
     Args:
-        group: the group of entry points that it is one of.
-        name: `my_file.py:Class` or `package.module:Class`.
-        field: where the name was given, for errors.
-        example: how a class in a file is named there, for errors.
+        group: the group of the entry point.
+        name: the place: `my_file.py:Class` or `package.module:Class`.
+        field: the field that has the name, for errors.
+        example: the name of a class in a file, for errors.
     """
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
@@ -117,7 +118,7 @@ def placed_point(group: str, name: str, field: str, example: str) -> EntryPoint:
 
 @cache
 def _own(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    # By the distribution's name, which is a look, where all of them would be a search.
+    # By the distribution's name: looking through all distributions would take longer.
     try:
         points = distribution(DISTRIBUTION).entry_points
     except PackageNotFoundError:
@@ -134,7 +135,7 @@ def _all(group: str, path: tuple[str, ...]) -> dict[str, list[EntryPoint]]:
 
 
 def _of_file(name: str, path: Path, field: str) -> str:
-    """Return the name under which a file is imported; raises ConfigError where it cannot be."""
+    """Return the module name of a file; raises ConfigError where Python cannot import it."""
     if not os.path.isfile(path):  # whatever the name
         start = (
             ": check its name"
@@ -170,7 +171,7 @@ def _of_file(name: str, path: Path, field: str) -> str:
 
 
 def _importable(folder: Path) -> None:
-    """Put a folder behind all others, so that what lies in it hides no library."""
+    """Append a folder to `sys.path`, so that its files hide no library."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
         invalidate_caches()

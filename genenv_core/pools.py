@@ -5,7 +5,7 @@
     pools.frame("./genenv-data", "SELECT epoch, p_hat FROM epochs")  # a polars frame
     con = pools.connect("./genenv-data")                              # tables and views as they are
 
-Both see the stages that were finished when they were called, also while runs write.
+Both see the stages that have finished by the call, also while runs write.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ def connect(
     """Return a DuckDB in this process over the tables of runs, all by default.
 
     Its catalog holds the dictionary as comments: `SELECT comment FROM duckdb_columns()`.
-    Its settings are locked and it opens no other files, but it is for your own SQL: as root, COPY
-    over one of the pool's files is not stopped. What somebody else typed belongs into `frame`.
-    Raises QueryError for an unknown root or run.
+    It locks its settings and opens no other files, but it is for your own SQL: as root, it does not
+    stop a COPY over one of the pool's files. Run SQL of other people with `frame`. Raises
+    QueryError for an unknown root or run.
     """
     return open_tables(reader(root), runs, memory=memory, described=True)
 
 
 def attach_file(root: str | os.PathLike[str], path: Path) -> int:
-    """Write a DuckDB file of views over the runs of a root; returns how many files it reads.
+    """Write a DuckDB file of views over the runs of a root; return how many files the views read.
 
     Raises QueryError for an unknown root or one in an object store, for a path inside the root,
-    and for a file that no call of this function wrote.
+    and for an existing file that this function did not write.
     """
     store = reader(root)
     if "://" in os.fspath(root):
@@ -73,9 +73,10 @@ def frame(
     timeout_s: float = 60.0,
     memory: str = "1GB",
 ) -> pl.DataFrame:
-    """Return the rows of one SELECT, run in a process that can read the pools and nothing else.
+    """Return the rows of one SELECT, from a process that can read the pools and no other file.
 
-    Raises QueryError when the query is refused, fails, or needs more than `timeout_s` or `memory`.
+    Raises QueryError for a forbidden query, one that fails, and one that needs more than
+    `timeout_s` or `memory`.
     """
     return answer(root, sql, runs, Limits(timeout_s, memory)).frame
 
@@ -94,7 +95,7 @@ def answer(
 
 
 def reader(root: str | os.PathLike[str]) -> Store:
-    """Return the store of a root that is there, without writing; raises QueryError."""
+    """Return the store of an existing root, without writing; raises QueryError."""
     store = open_store(os.fspath(root), writable=False)
     if not store.names(paths.runs()):
         raise QueryError(

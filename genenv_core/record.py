@@ -1,4 +1,4 @@
-"""Frozen records: typed data that nothing changes, without unknown fields."""
+"""Frozen records: typed, unchangeable data without unknown fields."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """What the records that processes and files hand on share."""
+    """Base of the records that processes and files hand on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -25,11 +25,11 @@ class Policy(StrEnum):
 class Message(TypedDict):
     """One chat message, in the shape that chat templates and OpenAI-style APIs read.
 
-    `simulated` and `error` mark observations: written by pi_env in place of a tool, and standing
+    `simulated` marks an observation that pi_env wrote in place of a tool, `error` one that stands
     for tools that failed or took too long. `anew` marks the first message of a prompt with which
-    the conversation began anew. Templates do not render them. In a finished attempt
-    `tool_calls` and `tool_call_id` say which calls were made and answered
-    (`genenv_core.play.calls`); the text has them too, as it was said.
+    the conversation began anew. Templates do not render these marks. In a finished attempt
+    `tool_calls` and `tool_call_id` hold the calls and the ids of the answered ones
+    (`genenv_core.play.calls`); the text has the calls too, as the agent wrote them.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -46,23 +46,23 @@ class Flaw(StrEnum):
     """What can be wrong with a task itself; see `genenv_core.play.certificate`."""
 
     LEAKS_ANSWER = "leaks_answer"
-    """The request says the ground truth, or a part of it that has to be worked out."""
+    """The request says the ground truth, or a part of it that the agent has to work out."""
     REJECTS_GROUND_TRUTH = "rejects_ground_truth"
-    """The ground truth is no success."""
+    """The ground truth does not count as a success."""
     ACCEPTS_TRIVIAL = "accepts_trivial"
-    """An empty, constant, incomplete or echoed answer is a success."""
+    """An empty, constant, incomplete or echoed answer counts as a success."""
     ACCEPTS_CANARY = "accepts_canary"
-    """A text that answers nothing is a success."""
+    """A senseless text counts as a success."""
     UNSTEADY_VERDICT = "unsteady_verdict"
     """One and the same transcript gets different verdicts."""
     UNKNOWN_TOOL = "unknown_tool"
-    """The right answer calls a tool that there is not."""
+    """The right answer calls a tool that does not exist."""
     UNREACHABLE = "unreachable"
     """The domain's own attempt never succeeds."""
     AMBIGUOUS = "ambiguous"
     """The domain's own attempt succeeds by chance: with some seeds of the environment."""
     LEAKS_EARLY = "leaks_early"
-    """A tool says a part of the answer before the right calls were made."""
+    """A tool gives a part of the answer away before the right calls."""
 
 
 class Rejection(StrEnum):
@@ -100,18 +100,18 @@ class TaskSource(StrEnum):
 
 
 HELDOUT = (TaskSource.VALIDATION, TaskSource.TEST)
-"""Sources of tasks that nothing is ever trained on."""
+"""Sources of tasks that no update ever trains on."""
 
 
 class TaskChoice(StrEnum):
-    """Whether a task that pi_env wrote is attempted, and why."""
+    """Whether an epoch attempts a task of pi_env, and why."""
 
     PREDICTED = "predicted"
-    """Its success rate is predicted near alpha."""
+    """Its predicted success rate is near alpha."""
     RANDOM = "random"
-    """It was drawn by lot."""
+    """The choice drew it by lot."""
     RESERVE = "reserve"
-    """It is attempted only where groups without a signal are refilled, in its turn."""
+    """An epoch attempts it, in its turn, only to refill groups without a signal."""
     NOT_CHOSEN = "not_chosen"
 
 
@@ -126,9 +126,9 @@ class FinishReason(StrEnum):
 class Cause(StrEnum):
     """Whose failure ended an attempt. Only the agent's is a verdict on the agent.
 
-    `agent`: what the policy did, such as a task that leaves it no room. `environment`: an opening
-    or steps that raised or took too long, or a simulator that gave no observation. `engine`: no
-    completion, or a broken one. `run`: whoever ran it stopped it.
+    `agent`: the policy's doing, such as a task that leaves it no room. `environment`: an opening or
+    steps that raised or took too long, or a simulator without an observation. `engine`: no
+    completion, or a broken one. `run`: somebody stopped the run.
     """
 
     AGENT = "agent"
@@ -150,8 +150,9 @@ class TaskDraft:
     `program` is the compact text that pi_env wrote (or would have written) for this task; two
     tasks with equal `fingerprint` count as duplicates. `difficulty` is the domain's own measure
     (desk, trails: number of tool calls), `family` a short label for statistics (there `k3`); the
-    success of a new task is predicted from both. `chance` is how often a guess is right, 0 to below
-    1: 1/2 for yes or no, 0 where nothing can be guessed. Difficulty is judged above it.
+    choice predicts the success of a new task from both. `chance` is how often a guess is right, 0
+    to below 1: 1/2 for yes or no, 0 where no guess can be right. The curriculum judges the skill
+    above it.
     """
 
     prompt: str
@@ -187,9 +188,9 @@ class AgentHistory:
     """The agent's recent success statistics, as pi_env sees them.
 
     `success_rate` is the skill over the previous epoch's valid new tasks (None before the first
-    epoch): p_hat above the chance of a guess, so p_hat itself where nothing can be guessed.
-    `by_family` maps a family to (successes, attempts), guesses among them. `by_domain` has the
-    same of each domain, its families without its name; empty in a run of one.
+    epoch): p_hat above the chance of a guess, so p_hat itself where no guess can be right.
+    `by_family` maps a family to (successes, attempts), guesses included. `by_domain` has the same
+    for each domain, its families without the domain's name; empty in a run of one domain.
     """
 
     success_rate: float | None = None
@@ -199,7 +200,7 @@ class AgentHistory:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What one batch of generations is conditioned on: the agent's history and a base task.
+    """The context of one batch of generations: the agent's history and a base task.
 
     pi_env reads the turns of `examples` before its request (`genenv_core.play.asked`).
     """
@@ -215,7 +216,7 @@ class Context:
 class SamplingParams:
     """How to sample: shared by every request of one call.
 
-    temperature 0 means greedy. `max_tokens` bounds one completion. `stop_token_ids` end it; the
+    Temperature 0 means greedy. `max_tokens` bounds one completion. `stop_token_ids` end it; the
     stop token is part of the completion and has a logprob.
     """
 
@@ -227,7 +228,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a completion must be: a JSON schema, a regular expression, or a grammar in EBNF."""
+    """The form of a completion: a JSON schema, a regular expression, or a grammar in EBNF."""
 
     kind: Literal["json", "regex", "grammar"]
     text: str
@@ -237,8 +238,8 @@ class Grammar:
 class SampleRequest:
     """One completion to sample: prompt token ids and the seed that alone decides its randomness.
 
-    With a `grammar` only what it allows is sampled, and the logprobs are those of the constrained
-    distribution; an engine that cannot do that raises `EngineError`.
+    With a `grammar` the engine samples only what it allows, and the logprobs are those of the
+    constrained distribution. An engine that cannot do that raises `EngineError`.
     """
 
     prompt_ids: tuple[int, ...]
@@ -252,7 +253,7 @@ class Completion:
 
     `logprobs[i]` is the natural-log probability of `token_ids[i]` under the distribution after
     temperature and before top-p truncation, float32; greedy sampling reports temperature 1.
-    `lasting` says of a failed one that the same request would fail again.
+    `lasting` says of a failed completion that the same request would fail again.
     """
 
     token_ids: tuple[int, ...]
@@ -263,7 +264,7 @@ class Completion:
 
     @property
     def passing(self) -> bool:
-        """Return whether it failed in a way that another try may not meet."""
+        """Return whether it failed and another try may succeed."""
         return self.finish_reason is FinishReason.ERROR and not self.lasting
 
 
@@ -279,7 +280,7 @@ class Call:
 class Said:
     """What a model says in one turn: its text without the calls, and the calls in order.
 
-    `malformed` are texts that were meant as calls and cannot be read.
+    `malformed` are texts that look like calls and do not parse.
     """
 
     text: str
@@ -289,14 +290,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the environment answers to one completion.
+    """The environment's answer to one completion.
 
-    `messages` are appended to the transcript (tool results, a user turn); `done` ends the episode.
-    `simulated` marks observations written by a model instead of executed code, `failed` those that
-    stand for tools that gave no answer; the messages get both marks. `cause` says whose failure
-    a failed one is. An error that a tool reports to the agent is an observation like any other.
-    `anew` begins the conversation anew: the messages are the whole prompt of a new sequence, and
-    the agent sees nothing from before them. What of that it should know, they say.
+    The player appends `messages` to the transcript (tool results, a user turn); `done` ends the
+    episode. `simulated` marks observations that a model wrote instead of executed code, `failed`
+    those that stand for tools without an answer; the messages get both marks. `cause` says whose
+    failure a failed one is. An error that a tool reports to the agent is an observation like any
+    other. `anew` begins the conversation anew: the messages are the whole prompt of a new sequence.
+    They repeat what the agent should know from before, as it sees no earlier message.
     """
 
     messages: tuple[Message, ...] = ()
@@ -309,10 +310,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a transcript was judged.
+    """The judgement of a transcript.
 
-    `reward` is R_agent in [0, 1]. `success` is decided on the raw outcome, never on a shaped
-    reward. `failure` names what went wrong in a few words ('' when it succeeded).
+    `reward` is R_agent in [0, 1]. `success` follows from the raw outcome, never from a shaped
+    reward. `failure` names what went wrong in a few words, '' after a success.
     """
 
     reward: float
@@ -348,11 +349,12 @@ class Rollout:
 
     `token_ids`, `logprobs` and `loss_mask` cover what follows the first prompt and are equally
     long: mask 1 marks tokens the agent sampled, 0 marks observation tokens, whose logprob is 0.0.
-    All three are empty for a model whose token ids nobody gave; `usage` then has the tokens that it
-    read in the first prompt, and wrote. `messages` is the whole transcript including the first
-    prompt's messages. `error` says what broke the attempt and `cause` whose failure that was; ''
-    and None where it ran to its end. Where the conversation began anew, these ids are those of the
-    first sequence, and `more` are the others in order; `messages` and `turns` are of all of them.
+    All three are empty for a model that gives no token ids; `usage` then has the tokens that it
+    read in the first prompt, and those that it wrote. `messages` is the whole transcript including
+    the first prompt's messages. `error` says what broke the attempt and `cause` whose failure that
+    was; '' and None where it ran to its end. Where the conversation began anew, these ids are those
+    of the first sequence, and `more` are the others in order; `messages` and `turns` are of all of
+    them.
     """
 
     task_id: str
@@ -371,7 +373,7 @@ class Rollout:
 
     @property
     def sequences(self) -> tuple[Rollout | FurtherSequence, ...]:
-        """Return what has ids of its own, in order: the first sequence is the attempt itself."""
+        """Return all sequences in order: the first one is the attempt itself."""
         return (self, *self.more)
 
     @property

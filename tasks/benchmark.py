@@ -1,10 +1,10 @@
-"""Stage `benchmark`: attempts of a model at the items of a benchmark, and the benchmark's verdicts.
+"""Stage `benchmark`: lets a model attempt the items of a benchmark, and judges the attempts.
 
-A task set that is certified is attempted in the same way; `tasks.policies.certifying` says what
+To certify a task set, the model attempts it in the same way; `tasks.policies.certifying` does what
 comes before and after.
 
-Finished attempts are kept one by one on this machine, and in shards in the store, so the stage
-continues at the item that was cut off.
+The stage stores finished attempts one by one on this machine, and in shards in the store, so after
+an interruption it continues at the unfinished item.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from tasks.stage.task import StageTask
 
 CERTIFYING, CERTIFIED = "tasks.policies.certifying", "benchmark.certify_base"
 """The module that certifies a task set, and the field that asks for it; `benchmark.certify_heldout`
-asks for it too. The stage imports the module by name, so that its code counts in no key of a
-benchmark."""
+asks for it too. The stage imports the module by name, so that no key of a benchmark depends on its
+code."""
 
 STAGE = Stage(
     "benchmark",
@@ -83,7 +83,7 @@ Judge = Callable[[pl.DataFrame, pl.DataFrame], dict[str, pl.DataFrame]]
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkInputs:
-    """The model, as weights or behind an endpoint; `simulator` is the pi_env that plays tools."""
+    """The model, as weights or behind an endpoint; pi_env as `simulator` plays the tools."""
 
     model: Weights | None
     endpoint: EndpointRef | None = None
@@ -134,9 +134,9 @@ def attempted(
     judge: Judge,
     headline: Callable[[Shards], Metric] | None = None,
 ) -> Shards:
-    """Attempt tasks, all of them or as many as the precision of a headline takes, in order.
+    """Attempt tasks in order, all of them or as many as the precision of a headline takes.
 
-    Returns their shards, whose rows `judge` adds to. Without a headline all are attempted.
+    Returns their shards; `judge` adds rows to each. Without a headline it attempts all.
     """
     asked, settings = context.config.benchmark, context.config.rollout
     shards = Shards(context, 0, settings.shard_groups)
@@ -172,7 +172,7 @@ def attempted(
 
 
 def _told_of(context: StageContext[BenchmarkInputs]) -> JsonObject:
-    """Return what of the model's chat template a result must say; an endpoint has its own."""
+    """Return what a result says about the model's chat template; {} for an endpoint."""
     model = context.inputs.model
     return {} if model is None else agents_chat(context, model).probe(Policy.AGENT).protocol
 
@@ -223,7 +223,7 @@ class _Told:
         self._context, self._done, self._total = context, 0, total
 
     def finished(self, done: int) -> None:
-        """So many are done, of this attempt at the stage and of earlier ones."""
+        """Report so many items, of this attempt at the stage and of earlier ones."""
         self._done = done
         self._say()
 
@@ -236,7 +236,7 @@ class _Told:
 
 
 def _sampling(settings: RolloutConfig, temperature: float) -> RolloutConfig:
-    """Return the settings of the attempts; only here may the temperature be 0."""
+    """Return the settings of the attempts with this temperature, which may be 0 only here."""
     return settings.model_copy(update={"temperature": temperature})
 
 

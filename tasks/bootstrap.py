@@ -1,4 +1,4 @@
-"""Stage `bootstrap`: base and held-out tasks, and the two checkpoints that the game starts from."""
+"""Stage `bootstrap`: makes base and held-out tasks, and the two checkpoints of the game's start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
 from tasks.stage.task import StageTask
 
 Made = dict[str, float] | None
-"""What a warm start reached, for `WARM_STARTS`; None for a model that is given."""
+"""Numbers of a warm start, for `WARM_STARTS`; None for a given model."""
 
 STAGE = Stage(
     "bootstrap",
@@ -100,7 +100,7 @@ def _steps(context: StageContext[Given], policy: Policy) -> Path:
 
 
 def _checkpoint(context: StageContext[Given], policy: Policy) -> Made:
-    """Copy or warm-start a policy's first checkpoint; return what the warm start reached."""
+    """Copy or warm-start a policy's first checkpoint; return the numbers of the warm start."""
     config, inputs, output = context.config, context.inputs, context.work / policy
     given = inputs.agent_model if policy is Policy.AGENT else inputs.env_model
     if given is not None:

@@ -52,7 +52,7 @@ class EvaluateInputs:
 
 
 def compute(context: StageContext[EvaluateInputs]) -> dict[str, Any]:
-    """Attempt every held-out task in each mode, where no earlier evaluation says the result."""
+    """Attempt every held-out task in each mode, or reuse an earlier evaluation."""
     inputs = context.inputs
     subject = candidate(inputs.agent, inputs.update, context.epoch)
     facts = _again(context, subject) or _measured(context, subject)
@@ -69,7 +69,7 @@ def standing(
     epoch: int,
     load: Callable[[ArtifactRef], Manifest],
 ) -> ArtifactRef | None:
-    """Return the earlier evaluation that stands for this one, None where it has to be made.
+    """Return the earlier evaluation that stands for this one, None without one.
 
     `load` returns the manifest of a reference.
     """
@@ -78,7 +78,7 @@ def standing(
 
 
 def _again(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any] | None:
-    """Return the facts of the earlier evaluation that stands, its rows written, or None."""
+    """Write the rows of the earlier evaluation that stands and return its facts, or None."""
     key_parts = context.out.key_parts
     earlier = standing(context.inputs, key_parts, context.epoch, context.manifest)
     if earlier is None:
@@ -92,7 +92,7 @@ def _again(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dic
 
 
 def _measured(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> dict[str, Any]:
-    """Return the facts of a new evaluation, its rows written."""
+    """Evaluate, write the rows and return the facts."""
     with sampler(context, subject) as sampling:
         return context.write(
             evaluate_candidate(
@@ -103,7 +103,7 @@ def _measured(context: StageContext[EvaluateInputs], subject: CheckpointRef) -> 
                 epoch=context.epoch,
                 evaluation=context.config.evaluation,
                 settings=context.config.rollout,
-                # Equal in every epoch: a difference between epochs then has no noise of sampling.
+                # Equal seeds in every epoch keep noise of sampling out of their differences.
                 seed_for=partial(stage_seed, context.seed, STAGE.name, 0),
                 progress=context.progress,
             )

@@ -46,12 +46,12 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class GenerateTasksInputs:
-    """The current pi_env, and what earlier epochs wrote and attempted, oldest first.
+    """The current pi_env, and the tasks and attempts of earlier epochs, oldest first.
 
     A task equal to one of `recent` is a duplicate. `rated` are the scores of `rated_tasks`: the
     choice of tasks learns from all of them, and the last one conditions pi_env. `set_tasks` is the
-    size of a set for all epochs, 0 for the tasks of one. `reserve` says that the tasks which are
-    not chosen are a reserve for refills.
+    size of a set for all epochs, 0 for the tasks of one. With `reserve`, tasks that the choice
+    leaves out are a reserve for refills.
     """
 
     env: CheckpointRef
@@ -66,7 +66,7 @@ class GenerateTasksInputs:
 
 
 def compute(context: StageContext[GenerateTasksInputs]) -> dict[str, Any]:
-    """Have pi_env or a teacher write tasks, or take them from a file of programs."""
+    """Let pi_env or a teacher write tasks, or take them from a file of programs."""
     given, teacher = context.inputs.offline, context.inputs.teacher
     if given:
         output = _taken(context, Path(given.path))

@@ -22,10 +22,10 @@ from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
 from tasks.stage.task import StageTask
 
 ATTRIBUTION = "tasks.policies.attribution"
-"""The module that measures what groups teach, for the updates that ask for it."""
+"""The module that measures what groups teach, for updates with `grpo.attribution`."""
 
 USUAL = agent_kind(AgentUpdateConfig())
-"""The update by the algorithm that a run has where it names no other one."""
+"""The update by the default algorithm."""
 
 STAGE = Stage(
     "grpo_update",
@@ -65,8 +65,8 @@ class GrpoUpdateInputs:
     """The agent, whether to train it, and the rows of this epoch and of earlier ones.
 
     `agent_initial` is the first agent where the KL is to it. `bootstrap` has the validation tasks
-    that the influence of groups is measured with; None where it is not measured. `domains` share
-    the groups of earlier epochs; None in a run of one domain.
+    that measure the influence of groups; None without that measurement. `domains` share the groups
+    of earlier epochs; None in a run of one domain.
     """
 
     agent: CheckpointRef
@@ -108,7 +108,7 @@ def compute(context: StageContext[GrpoUpdateInputs]) -> dict[str, Any]:
 
 
 def _chosen(context: StageContext[GrpoUpdateInputs]) -> AgentUpdateConfig:
-    """Return the configured algorithm; the section is in the key where it is not the usual one."""
+    """Return the configured algorithm; the section is in the key only for an unusual one."""
     read = "agent_update" in context.stage.reads
     return context.config.agent_update if read else AgentUpdateConfig()
 

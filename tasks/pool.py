@@ -20,7 +20,7 @@ STAGE = Stage(
 
 @dataclass(frozen=True, slots=True)
 class PoolInputs:
-    """The rows of an epoch that the pools take in."""
+    """The outputs of an epoch from which the pools take rows."""
 
     tasks: ArtifactRef
     traces: ArtifactRef

@@ -53,7 +53,7 @@ class PublishInputs:
 
 
 def compute(context: StageContext[PublishInputs]) -> dict[str, Any]:
-    """Check the gates and write the rows; the facts are what the next epoch starts from."""
+    """Check the gates and write the rows; the next epoch starts from the facts."""
     inputs = context.inputs
     measured = HeldoutSuccess.of(context.manifest(inputs.evaluation))
     before = {Policy.AGENT: inputs.agent, Policy.ENV: inputs.env}

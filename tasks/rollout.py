@@ -1,11 +1,11 @@
 """Stage `rollout`: n attempts of pi_agent at each new task and at a share of the base tasks.
 
-Groups are committed in shards. After a crash, finished shards are reused, and the others are
-sampled again from the same seeds. Where tools take time, the attempts of all shards advance
-independently, and shards finish in any order.
+The stage commits groups in shards. After a crash it reuses finished shards, and samples the others
+again from the same seeds. Where tools take time, the attempts of all shards advance independently,
+and shards finish in any order.
 
 With a refill, rounds of tasks of the reserve follow while groups with a signal are lacking. A round
-begins once the shards of all before it are finished, and what they hold decides its size.
+begins once all shards before it are finished, and their rows decide its size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tasks.stage.task import StageTask
 log = logging.getLogger("genenv.stage")
 
 REFILLING = "genenv_core.epoch.attempting.refilling"
-"""Module of what a stage with a refill does besides."""
+"""Module of the further work of a stage with a refill."""
 
 STAGE = Stage(
     "rollout",
@@ -83,7 +83,7 @@ STAGE = Stage(
 class RolloutInputs:
     """The tasks and the agent; `simulator` is the pi_env that plays simulated tools.
 
-    `window` says which tasks of a set are this epoch's; None: all of them.
+    `window` says which tasks of a set are this epoch's, with None all of them.
     """
 
     tasks: ArtifactRef
@@ -94,7 +94,7 @@ class RolloutInputs:
 
 
 def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
-    """Attempt every task of the epoch; each shard is committed once it is finished."""
+    """Attempt every task of the epoch, and commit each shard once it is finished."""
     config = context.config
     tasks = attempted(
         context.frame(context.inputs.tasks, "tasks"),
@@ -124,7 +124,7 @@ def compute(context: StageContext[RolloutInputs]) -> dict[str, Any]:
 
 
 class _Attempts:
-    """The attempts of an epoch in shards; opens the engine for the first that are missing."""
+    """The attempts of an epoch in shards; opens the engine when the first shard is missing."""
 
     def __init__(self, context: StageContext[RolloutInputs]) -> None:
         self._context, self._opened = context, ExitStack()
@@ -144,7 +144,7 @@ class _Attempts:
         return self.shards.rows("traces", added), self.shards.rows("trace_tokens", added)
 
     def play(self, tasks: Sequence[Task]) -> list[int]:
-        """Attempt further tasks, but for finished shards; return the numbers of their shards."""
+        """Attempt further tasks, without finished shards; return the numbers of their shards."""
         context, shards, agent = self._context, self.shards, self._context.inputs.agent
         self.tasks += tasks
         added = shards.extend(len(tasks))
@@ -173,11 +173,11 @@ class _Attempts:
 def _refilled(
     context: StageContext[RolloutInputs], attempts: _Attempts, tasks: Sequence[Task]
 ) -> dict[str, Any]:
-    """Attempt the tasks, then those of the reserve that a refill takes; return facts of that."""
+    """Attempt the tasks, then those that a refill takes from the reserve; return its facts."""
     if "refill" not in context.stage.reads:
         attempts.play(tasks)
         return {}
-    # By name: without a refill the key has none of its code, nor that of `score` and `filter`.
+    # By name: without a refill the key has neither its code nor that of `score` and `filter`.
     refilling: Any = import_module(REFILLING)
     refill: Refill = refilling.refill_of(context.config)
     facts: dict[str, int] = refilling.refilled(
@@ -211,8 +211,8 @@ def _compared(
 ) -> dict[str, float]:
     """Return how far the engine's logprobs are from the trainer's, on rows spread over the stage.
 
-    The trainer's are written as `trainer_logprobs`. Raises EngineError above the configured bound.
-    It first forgets the shards, because the next attempt must sample again.
+    Writes the trainer's as `trainer_logprobs`. Above the configured bound it forgets the shards,
+    because the next attempt must sample again, and raises EngineError.
     """
     settings = context.config.rollout
     parts = [part for part in made if part.table == "trace_tokens"]

@@ -1,6 +1,6 @@
 """Stage `rwr_update`: reward-weighted regression of pi_env on its rows of D_env.
 
-The new pi_env is then sampled once more, to measure its KL to the first one, and where pi_env plays
+The stage then samples the new pi_env, to measure its KL to the first one, and where pi_env plays
 the tools how true its answers are.
 """
 
@@ -80,8 +80,8 @@ class RwrUpdateInputs:
     """The current pi_env, whether to train it, the first pi_env, and the window of D_env.
 
     `scores` are those of this epoch, which move the target; the rest is of the window. `simulated`
-    is None where tools are executed. `rehearsed` are the tasks of epoch 1, with the texts that the
-    first pi_env wrote; None where an update rehearses none.
+    is None where the tools run. `rehearsed` are the tasks of epoch 1, with the texts of the first
+    pi_env; None without rehearsal.
     """
 
     env: CheckpointRef
@@ -130,7 +130,7 @@ def _rows(context: StageContext[RwrUpdateInputs], target: float) -> UpdateRows:
 
 
 def _first_texts(context: StageContext[RwrUpdateInputs]) -> pl.DataFrame | None:
-    """Return the texts of the first pi_env that became valid tasks; None where none are asked."""
+    """Return the texts of the first pi_env that became valid tasks; None without rehearsal."""
     made = context.inputs.rehearsed
     if made is None:
         return None
@@ -141,7 +141,7 @@ def _first_texts(context: StageContext[RwrUpdateInputs]) -> pl.DataFrame | None:
 
 
 def _target(context: StageContext[RwrUpdateInputs]) -> float:
-    """Return the success rate that the weights reward where pay is R_env."""
+    """Return the skill that the weights reward where pay is R_env."""
     settings = context.config.curriculum
     skill = written_skill(
         context.frame(context.inputs.generations[-1], "tasks"),

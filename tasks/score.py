@@ -1,4 +1,4 @@
-"""Stage `score`: R_agent of each verdict, p_hat and R_env of each task, context and batch."""
+"""Stage `score`: computes R_agent of each verdict, p_hat and R_env of each task, context, batch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Taking over the epochs of another run: one Prefect task at the beginning of a branch.
+"""Takes over the epochs of another run: one Prefect task at the beginning of a branch.
 
-Nothing is computed and nothing is copied. The run notes the keys as its own, so `genenv gc` keeps
-what they name, and in its history each of these stages is a reused one.
+It computes and copies nothing. The run notes the keys as its own, so `genenv gc` keeps what they
+name, and in its history each of these stages is a reused one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Taken = list[dict[str, ArtifactRef]]
 
 
 def take_over(config: RunConfig, point: BranchPoint) -> Taken:
-    """Return what the branch `config` takes over, noted as its own; raises as `taken_over`."""
+    """Note what the branch `config` takes over as its own; return it; raises as `taken_over`."""
     submit: Any = _take_over  # Prefect's `submit` is half untyped
     return submit.submit(config=config, point=point).result()
 
@@ -69,7 +69,7 @@ def _take(
     emit(Event("started", stage, epoch))
     record = AttemptRecord(run, stage, epoch, key)
     first = run.note_key(epoch, stage, key)
-    # Where nobody noted who computed it, the history of the other run says it.
+    # Without a note on who computed it, the history of the other run says it.
     theirs = RunLog(artifacts.store, point.run_id)
     origin = found_origin(artifacts.store, theirs, epoch, stage, key, first=first)
     if first:

@@ -1,7 +1,7 @@
-"""Stage `warm_start`: a few supervised steps of given models, as many as they need.
+"""Stage `warm_start`: trains given models for a few supervised steps, as many as they need.
 
 The stage measures a model before the first step and after each round, and stops when the model has
-reached its target, so a model that had reached it before keeps its bits. The rounds are one
+reached its target. So a model that reaches it without training keeps its bits. The rounds are one
 optimization: each goes on with the weights and Adam's moments of the one before. Finished rounds
 are durable, so a killed stage repeats no finished round.
 """
@@ -50,7 +50,7 @@ from tasks.stage import Stage, StageContext, log
 from tasks.stage.task import StageTask
 
 SETTINGS = tuple(name for name in WarmStartConfig.model_fields if name != "examples")
-"""What is in the key; the examples that are named are, by their content."""
+"""Fields in the key, which holds the digest of named examples instead of their name."""
 
 STAGE = Stage(
     "warm_start",
@@ -90,7 +90,7 @@ class WarmStartInputs:
 
 
 def compute(context: StageContext[WarmStartInputs]) -> dict[str, Any]:
-    """Write both checkpoints that the game starts from; return what was reached."""
+    """Write both checkpoints that the game starts from; return the facts."""
     inputs = context.inputs
     started = dict(context.manifest(inputs.bootstrap).facts.get(WARM_STARTS, {}))
     made: dict[Policy, Path] = {}
@@ -112,7 +112,7 @@ def compute(context: StageContext[WarmStartInputs]) -> dict[str, Any]:
 def _taught(
     context: StageContext[WarmStartInputs], policy: Policy, start: CheckpointRef
 ) -> tuple[Path, dict[str, float]]:
-    """Return the folder of a given policy after its warm start, and what it reached."""
+    """Return the folder of a given policy after its warm start, and the warm start's numbers."""
     settings, given = _settings(context), context.checkpoint(start)
     lessons, chat = _lessons(context, settings), _chat(context, policy, given)
     rounds = Rounds(context.durable(), context.work, policy.value)
@@ -148,7 +148,7 @@ def _round(
     rounds: Rounds,
     last: Round,
 ) -> Round:
-    """Return the round on `rows` after the `last` one, which is durable then."""
+    """Train a round on `rows` after the `last` one, make it durable, and return it."""
     settings, number = _settings(context), last.number + 1
     home = rounds.folder(number)
     home.mkdir()
@@ -174,7 +174,7 @@ def _round(
     with shown_steps(context, asked.noted, settings.steps, part=part, before=last.steps):
         result = trainer().update(asked)
     made = rounds.keep(number, last.steps + result.steps, result.metrics)
-    # After it is durable: a report ends the stage in a run that was asked to end.
+    # Only now, as the round is durable: in a cancelled run a report ends the stage.
     show_steps(context, asked.noted, settings.steps, part=part, before=last.steps)
     return made
 
@@ -188,7 +188,7 @@ def _look(
     chat: ChatFormat,
     number: int,
 ) -> tuple[int, int]:
-    """Return how many of a look's examples or texts are right, and how many it has."""
+    """Return how many examples or texts of a look are right, and how many it has."""
     config, count = context.config, context.config.warm_start.probe_rows
     domain = context.domain()
     top_p = config.generation.top_p if policy is Policy.ENV else 1.0
@@ -212,7 +212,7 @@ def _look(
 
 
 def _settings(context: StageContext[WarmStartInputs]) -> WarmStartConfig:
-    """Return the section of the configuration as far as the stage may read it."""
+    """Return the section of the configuration, without the field that the stage may not read."""
     view = context.config.warm_start
     return WarmStartConfig(**{name: getattr(view, name) for name in SETTINGS})
 

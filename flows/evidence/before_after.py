@@ -1,9 +1,9 @@
-"""`make real-eval`: the agent of a run on benchmarks, before and after it was trained.
+"""`make real-eval`: measures the agent of a run on benchmarks, before and after training.
 
 Both models attempt the same items, drawn at random by one seed, of Bamboogle, of BFCL's single-turn
-categories and of levels 1 and 2 of API-Bank. Each measurement is a run, so the same command again
-goes on where it was cut off, and reuses what is there. The model before is the one that the run was
-given, else what its epoch 0 published.
+categories and of levels 1 and 2 of API-Bank. Each measurement is a run, so the same command
+continues an interrupted one, and reuses stored ones. The model before training is the run's given
+model, else what its epoch 0 published.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEVELS = ("lv1 calls", "lv1 responses", "lv2 calls", "lv2 responses")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPart:
-    """What of a benchmark is measured: its categories, () all of them, and the metrics shown."""
+    """The measured part of a benchmark: its categories, () for all, and the shown metrics."""
 
     categories: Sequence[str]
     metrics: Sequence[str]
@@ -49,8 +49,8 @@ PARTS: Mapping[str, MeasuredPart] = {
 }
 
 TURN_TOKENS = 96
-"""An answer, a call or a response is shorter; a small model that does not end its turn costs no
-more than this."""
+"""Tokens of a turn: an answer, a call or a response is shorter, and a small model that does not end
+its turn costs no more."""
 
 LENGTH = 4096
 """Tokens of an attempt, its prompt included. Few items are longer, and count as wrong."""
@@ -59,7 +59,7 @@ LENGTH = 4096
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure both models and print the table; raises ConfigError, before any work, for bad input.
 
-    Raises GenenvError after the others where a benchmark could not be measured.
+    Raises GenenvError at the end where the measurement of a benchmark failed.
     """
     parser = argparse.ArgumentParser(prog="make real-eval", description=__doc__)
     parser.add_argument("--run", default="", help="a run of the root; the newest by default")
@@ -113,7 +113,7 @@ def data_in(folder: str) -> Path:
 
 
 def before_of(run: str, config: JsonObject) -> str:
-    """Return the model that a run was given for its agent, or what its epoch 0 published."""
+    """Return the given model of a run's agent, or what its epoch 0 published."""
     given = config["models"]["agent"]
     return given if given is not None and os.path.isdir(given) else f"run:{run}@0"
 
@@ -136,7 +136,7 @@ def configured(
 
 
 def compared(one: MeasuredBenchmark, other: MeasuredBenchmark) -> list[Beside]:
-    """Return the metrics that are shown of two measurements, or none where one of them failed."""
+    """Return the shown metrics of two measurements; [] where one of them failed."""
     if one.output is None or other.output is None:
         return []
     from tasks.stage.stores import artifacts_of

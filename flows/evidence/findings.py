@@ -1,6 +1,6 @@
 """`make findings`: play the comparisons, check the six findings, write a page, print the verdicts.
 
-Every run is cached under the root, so the same command continues, and checks again in seconds.
+The root keeps every run, so the same command continues, and checks again in seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from genenv_core.storage.sql.sources import open_tables
 from genenv_core.storage.store.local import LocalStore
 
 GRADIENT_RUNS, GRADIENT_EPOCHS = 3, 3
-"""Runs, and first epochs of each, whose groups finding 5 looks at: tasks of every success rate."""
+"""Runs, and first epochs of each, whose groups finding 5 takes: tasks of every success rate."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -92,7 +92,7 @@ def check(results: dict[str, dict[str, Any]], root: Path) -> list[Finding]:
 
 
 def _runs(store: LocalStore, domain: str, name: str, measure: str) -> list[Run]:
-    """Return the runs of a comparison, read as its page reads them."""
+    """Read the runs of a comparison as its page does."""
     comparison = read_comparison(str(store.root / f"{name}.yaml"), {})
     found: list[Run] = []
     for run in planned_runs(comparison, store.uri):

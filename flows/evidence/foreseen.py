@@ -1,10 +1,11 @@
-"""`python -m flows.evidence.foreseen`: do the intervals of `genenv what-if` hold what is played?
+"""`python -m flows.evidence.foreseen`: do the intervals of `genenv what-if` hold the played means?
 
-A case is an epoch of a stored run and another rule of choosing. The run's own rule is drawn with
-the seed of the case and played, then `foresee` says what the other rule would show, then that one
-is played too, with the same seed, as a branch does it. A played attempt is a draw from the task's
-exact P(answer), of the agent that attempted the epoch, so that every task written has a truth. The
-first case of an epoch is the run's own choice with its stored verdicts. No run is played.
+A case is an epoch of a stored run and another rule of choosing. The command draws the run's own
+rule with the seed of the case and plays it. Then `foresee` says what the other rule would show, and
+the command plays that one too, with the same seed, as a branch does. A played attempt is a draw
+from the task's exact P(answer), of the agent that attempted the epoch, so every written task has a
+truth. The first case of an epoch is the run's own choice with its stored verdicts. The command
+needs no new run.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ RULES: Mapping[str, Sequence[str]] = {
     "alpha .3": ["curriculum.alpha=0.3"],
     "k_min .25": ["curriculum.k_min=0.25"],
 }
-"""The other rules, each but the run's own."""
+"""The other rules; a run skips its own."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -128,7 +129,7 @@ def _case(
 def played(
     epoch: LoggedEpoch, truth: np.ndarray, seed: int, rng: np.random.Generator
 ) -> LoggedEpoch:
-    """Return an epoch whose own rule was drawn with another seed, and attempted anew."""
+    """Draw an epoch's own rule with another seed, attempt its tasks anew, and return the epoch."""
     rule = epoch.rule
     choices = [TaskChoice.NOT_CHOSEN.value] * epoch.tasks.height
     chooser = Chooser(epoch.tasks, epoch.shares)

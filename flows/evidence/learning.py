@@ -1,7 +1,7 @@
 """`make verify-learning`: does co-evolution pay? `genenv compare` on the quickstart, and more.
 
-The comparison decides which arm is better; what is read here of the first arm's runs says whether
-the curriculum did what it is for. A condition that they miss makes the command fail.
+The comparison decides which arm is better. From the first arm's runs this command reads whether the
+curriculum did what it should. It fails where a condition is not met.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ BEGIN, END = "<!-- claim: written by `make claim` -->", "<!-- end of the claim -
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Compare the arms, and print the runs and what was met; exits with 1 where something was not.
+    """Compare the arms, print the runs and each condition; exit with 1 where one is not met.
 
-    Raises ValueError for a README without the marks, before anything is played.
+    Raises ValueError for a README without the marks, before it plays any run.
     """
     parser = argparse.ArgumentParser(prog="python -m flows.evidence.learning", description=__doc__)
     parser.add_argument("--seeds", default="100-109")
@@ -80,7 +80,10 @@ def with_claim(readme: Path, claim: str) -> str:
 
 
 def judge(values: Mapping[str, Any], own: Sequence[RunSummary]) -> int:
-    """Print what was met; `own` are the first arm's runs. Returns how many checks failed."""
+    """Print each condition and whether it is met; return how many are not.
+
+    `own` are the first arm's runs.
+    """
     checks = {
         f"{verdict['words']} (wanted: better)": verdict["decision"] == Decision.BETTER
         for verdict in values["verdicts"]

@@ -1,4 +1,4 @@
-"""Playing a comparison by the command that people use."""
+"""Plays a comparison by the command that people use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def play_comparison(
     """Play `genenv compare` with these arguments and return its result; its pages go to `pages`.
 
     The result is `genenv_core.compare.page.as_values`. Raises CalledProcessError when a run did
-    not finish; the command has said why.
+    not finish; the command has printed why.
     """
     pages.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "flows.cli.app", "compare", *arguments, "--jobs", jobs]

@@ -1,4 +1,4 @@
-"""The comparisons that the findings are read from."""
+"""The comparisons behind the findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Spec:
     arms: dict[str, dict[str, Any]]
 
     def write(self, folder: Path) -> Path:
-        """Write it as a file for `genenv compare`, and return that."""
+        """Write a file for `genenv compare`, and return its path."""
         values = {
             "base": self.preset,
             "set": {"epochs": self.epochs, "tracking": {"enabled": False}},

@@ -1,12 +1,13 @@
 """`python -m flows.evidence.taught`: does what `grpo.attribution` measures hold?
 
-Updates of stored runs are played again from their rows: whole, without each family of tasks, and
-with random halves of the tasks. What the exact P(answer) of the test tasks loses without a family
-is the truth that the family's alignment is held against. The alignment is measured with the
-validation tasks. No run is played.
+The command plays updates of stored runs again from their rows: whole, without each family of tasks,
+and with random halves of the tasks. What the exact P(answer) of the test tasks loses without a
+family is the truth, with which it compares the family's alignment. It measures the alignment with
+the validation tasks. It needs no new run.
 
-What is left out stays in its optimizer steps, without a loss (`grpo.mask_truncated` does that): so
-both updates take the same steps in the same order, whose luck is as large as a family's worth.
+Rows that an update leaves out stay in its optimizer steps, without a loss (`grpo.mask_truncated`
+does that). So both updates take the same steps in the same order, whose luck is as large as a
+family's worth.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ TOLD = ("family", "successes", "n")
 
 @dataclass(frozen=True, slots=True)
 class StoredUpdate:
-    """An update of a run, to be played again: where it started, its rows, and what it is held to.
+    """An update of a run to play again: its start, its rows, and the answers that judge it.
 
     `answers` are the reference answers of the held-out tasks, by their source.
     """
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def stored_updates(store: LocalStore, run: str) -> Iterator[StoredUpdate]:
-    """Yield the agent updates of a finished run, in order; those that were skipped are left out."""
+    """Yield the agent updates of a finished run, in order, without skipped ones."""
     from tasks.policies.attribution import scored_answers
 
     log, artifacts = RunLog(store, run), Artifacts(store)
@@ -162,10 +163,10 @@ def stored_updates(store: LocalStore, run: str) -> Iterator[StoredUpdate]:
 
 
 def played(update: StoredUpdate, *, splits: int) -> Iterator[UpdatePart]:
-    """Yield what each family, and each of two random halves, is measured and found to teach.
+    """Yield the alignment and the worth of each family, and of each of two random halves.
 
     A family's worth is what P(answer) loses without it, that of a half what it gains by it alone.
-    The first update of a run is also played with its groups in another order.
+    The function also plays the first update of a run with its groups in another order.
     """
     from genenv_core.training.grpo.influence import influence
 

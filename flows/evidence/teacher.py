@@ -1,6 +1,6 @@
 """`python -m flows.evidence.teacher`: a file for the arm `offline`, all levels in equal shares.
 
-The teacher knows the domain's rules, and the agent not at all: its data is good, and made once.
+The teacher knows the domain's rules but not the agent. It writes its data once.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from genenv_core.errors import ConfigError
 from genenv_core.ids import seed_from
 
 TRIES = 100
-"""How many draws a level gets for each program that it is to have."""
+"""Draws of a level for each program that it should have."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the file, and say what is in it."""
+    """Write the file, and print how many programs of each level it has."""
     parser = argparse.ArgumentParser(prog="python -m flows.evidence.teacher", description=__doc__)
     parser.add_argument("preset", help="a preset or a configuration file, for its domain")
     parser.add_argument("--epochs", type=int, required=True, help="how many the file is to last")

@@ -1,4 +1,4 @@
-"""The empty Prefect database that a new root starts with; as a command, makes all empty databases.
+"""Makes the empty Prefect database of a new root; as a command, makes all empty databases.
 
 Prefect's migrations are two thirds of the time that a server takes to start on a new root.
 """
@@ -16,11 +16,11 @@ from tasks.tracking import database
 
 NAME = "prefect.db"
 URL_VARIABLE = "PREFECT_API_DATABASE_CONNECTION_URL"
-"""Prefect's own; with it the database is elsewhere."""
+"""Prefect's own variable for a database elsewhere."""
 
 
 def migrate(path: Path) -> None:
-    """Have Prefect make a database without rows; `path` is alone in its folder."""
+    """Let Prefect make a database without rows; `path` is alone in its folder."""
     environment = {**os.environ, **QUIET, "PREFECT_HOME": str(path.parent)}
     environment[URL_VARIABLE] = f"sqlite+aiosqlite:///{path}"
     command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
@@ -28,7 +28,7 @@ def migrate(path: Path) -> None:
 
 
 def lay(home: Path, source: Path | None = None) -> None:
-    """Begin the database in Prefect's home as a copy of the empty one; one that is there stays."""
+    """Copy the empty database into Prefect's home, unless that has a database."""
     if not os.environ.get(URL_VARIABLE):
         blank.lay(source or blank.blank("prefect"), home / NAME)
 

@@ -1,4 +1,4 @@
-"""The processes that `genenv up` starts, each in a process group of its own, with a log file."""
+"""Starts and stops the processes of `genenv up`, each in a process group of its own with a log."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ class ChildProcess:
             time.sleep(POLL_S)
 
     def ask(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send it a signal, if it runs."""
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it and all that it started, and kill what is left after the grace."""
+        """End it and all that it started; after the grace, kill the rest."""
         family = self._family()
         self.ask(number)
         deadline = time.monotonic() + grace_s
@@ -84,13 +84,13 @@ class ChildProcess:
         self.kill(family)
 
     def kill(self, family: set[psutil.Process] | None = None) -> None:
-        """Kill it and what is left of its family at once."""
+        """Kill it and the rest of its family at once."""
         family = (family or set()) | self._family()
         if self.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         for member in family:
-            with contextlib.suppress(psutil.Error):  # by pid and start time: nobody else is hit
+            with contextlib.suppress(psutil.Error):  # by pid and start time, so only the right one
                 member.kill()
         self._process.wait()
 

@@ -1,4 +1,4 @@
-"""Environment variables of the tools that genenv starts; set before any of them is imported."""
+"""Sets environment variables of the tools that genenv starts, before it imports any of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from genenv_core.errors import ConfigError
 
 ROOT_VARIABLE = "GENENV_ROOT"
-"""Where everything is kept, unless a command or a request says otherwise."""
+"""The root, unless a command or a request names another one."""
 
 MLFLOW_VARIABLE = "GENENV_MLFLOW_URL"
 """Where people open MLflow; `genenv up` sets it for its worker."""
@@ -28,7 +28,7 @@ QUIET = {
     "TOKENIZERS_PARALLELISM": "false",
     # TRL would import MLflow in every training process, for callbacks that genenv does not use.
     "DISABLE_MLFLOW_INTEGRATION": "TRUE",
-    # An interrupted run ends at once; the cleanup after it need not be shown.
+    # An interrupted run ends at once, and hides the cleanup after it.
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
@@ -40,11 +40,11 @@ INLINE = {
 
 
 LONGEST = 457
-"""Bytes of a root's path: SQLite opens no file whose path has more than 504, and the deepest one,
-where MLflow's database is made, is 47 below its root."""
+"""Most bytes of a root's path: SQLite opens no file whose path has more than 504, and that of the
+deepest file, the scratch copy of MLflow's database, is 47 longer than its root's."""
 
 _URL = "%?"
-"""Characters that mean something in the URLs by which Prefect and MLflow name their databases."""
+"""Characters with a meaning in the URLs by which Prefect and MLflow name their databases."""
 
 
 def check_home(root: Path) -> None:
@@ -68,7 +68,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def check_working_folder() -> None:
-    """Raise ConfigError if the folder in which the command was given is gone."""
+    """Raise ConfigError if the command's working folder is gone."""
     try:
         os.getcwd()
     except OSError as error:
@@ -97,15 +97,15 @@ def past_proxies() -> None:
 def quiet() -> None:
     """Keep the libraries' bars and notices off the terminal, unless the environment wants them.
 
-    Some libraries read this when they are first imported, and the probe of a given model comes
-    first of all.
+    Some libraries read these variables at their first import, and the probe of a given model
+    imports them before all else.
     """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
 
 
 def prepare(root: Path | None = None) -> None:
-    """Set the variables that are not set yet; with a root, Prefect's home lies under it.
+    """Set the variables that are not set yet; with a root, put Prefect's home under it.
 
     Raises ConfigError for a root that cannot hold databases.
     """

@@ -1,9 +1,9 @@
-"""A Prefect API for one run, on 127.0.0.1, that lives exactly as long as its parent.
+"""Serves a Prefect API for one run, on 127.0.0.1, exactly as long as its parent lives.
 
-`genenv run` starts it when PREFECT_API_URL is not set. It watches its standard input: when the
-parent ends, however it ends, the pipe closes and the server stops. Its database stays under the
-root, so the next server has the history of runs. One that dies under its parent is started again on
-its port, where Prefect's clients find it: they try again for about a minute.
+`genenv run` starts the server when PREFECT_API_URL is not set. The server watches its standard
+input: when the parent ends, however it ends, the pipe closes and the server stops. Its database
+stays under the root, so the next server has the history of runs. If it dies under its parent,
+genenv starts it again on its port, where Prefect's clients find it: they try for about a minute.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ START_TIMEOUT_S = 300.0
 """A start takes 4 to 15 s; on a busy machine it took minutes."""
 
 RESTARTS = 3
-"""How often in a row a server that dies is started again."""
+"""How often in a row genenv restarts a server that dies."""
 
 STEADY_S = 60.0
-"""A server that lived this long was well; its death begins the count anew."""
+"""After a server lived this long, its death begins the count anew."""
 
 BRIEF = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
 }
-"""A run uses no blocks. A server that lists their types on a new root starts 3 s later; to compare
+"""A run uses no blocks. A server that lists their types on a new root starts 3 s later. To compare
 them with the last list, it would import every integration of Prefect, Kubernetes' client too."""
 
 
@@ -63,7 +63,7 @@ class LocalServer:
             port = int(probe.getsockname()[1])
         self.home, self.url, self._port = home, f"http://127.0.0.1:{port}/api", port
         self.death = ""
-        """How it ended for good, while it was needed; '' before."""
+        """How it ended for good during the run, or ''."""
         self._log = home / f"server-{os.getpid()}.log"
         self._log.write_bytes(b"")
         self._turn = threading.Lock()
@@ -84,9 +84,9 @@ class LocalServer:
             )
 
     def wait(self) -> None:
-        """Return once it answers; raises GenenvError with what ended it if it does not.
+        """Return once it answers; raises GenenvError, with the reason, if it does not.
 
-        From then on it is watched, and started again when it dies.
+        From then on a thread watches it, and restarts it when it dies.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -109,7 +109,7 @@ class LocalServer:
         )
 
     def stop(self) -> None:
-        """Stop it and wait until it is gone; delete its log if it had started."""
+        """Stop it and wait until it has ended; delete its log if it had started."""
         started = self._lock.closed
         self._lock.close()
         with self._turn:
@@ -125,7 +125,7 @@ class LocalServer:
             self._log.unlink(missing_ok=True)
 
     def _watch(self) -> None:
-        """Start it again when it dies, and say so at once; give up when it keeps dying."""
+        """Restart it when it dies, and report that at once; give up when it keeps dying."""
         deaths = 0
         while True:
             status = self._process.wait()
@@ -152,10 +152,10 @@ class LocalServer:
 
 @contextlib.contextmanager
 def local_api(home: Path, root: Path | None = None) -> Generator[LocalServer | None]:
-    """Start a server, and stop it at the end; yields None if there is one already.
+    """Start a server, and stop it at the end; yields None where a server runs already.
 
-    That is the one PREFECT_API_URL names, or that of a `genenv up` on the root. Errors of Prefect
-    inside the block become GenenvError where their cause is known (`explained`).
+    That one is PREFECT_API_URL's, or that of a `genenv up` on the root. Errors of Prefect inside
+    the block become GenenvError where their cause is known (`explained`).
     """
     if not os.environ.get("PREFECT_API_URL") and root and (api := live_api(root)):
         os.environ["PREFECT_API_URL"] = api
@@ -182,9 +182,9 @@ def _tell(text: str) -> None:
 
 @contextlib.contextmanager
 def in_process(server: LocalServer | None) -> Generator[None]:
-    """Use a server, if one was started, for flows of this process; waits until it answers.
+    """Use a started server, if any, for flows of this process; wait until it answers.
 
-    This process is the run, so its end is seen at once without heartbeats; joining the heartbeat's
+    This process is the run, so its end shows at once without heartbeats. Joining the heartbeat's
     thread would cost every epoch about a second.
     """
     from prefect.settings import (
@@ -203,16 +203,16 @@ def in_process(server: LocalServer | None) -> Generator[None]:
 
 @contextlib.contextmanager
 def _patient() -> Generator[None]:
-    """Let each of Prefect's clients wait for a server that is started again.
+    """Let each of Prefect's clients wait while the server restarts.
 
-    A client tries a refused connection again only after one that succeeded, as the address may be
+    A client repeats a refused connection only after one that succeeded, as the address may be
     wrong. Prefect makes a client for each flow run, and this server has answered before.
     """
     from prefect.client.base import PrefectHttpxAsyncClient, PrefectHttpxSyncClient
 
     always = property(lambda _: True, lambda _, value: None)
     kinds: tuple[Any, ...] = (PrefectHttpxAsyncClient, PrefectHttpxSyncClient)
-    # Of a block around this one, None outside of all.
+    # The value of a block around this one, None without one.
     before: list[Any] = [kind.__dict__.get("_has_connected") for kind in kinds]
     for kind in kinds:
         kind._has_connected = always

@@ -1,4 +1,4 @@
-"""The flows that a person sees in Prefect: a flow run is named after the run that it plays."""
+"""Makes the flows that people see in Prefect, whose flow runs have the names of their runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def run_flow(name: str) -> Callable[[Callable[P, R]], Flow[P, R]]:
-    """Return what makes a flow `name` of a function whose first parameter is a `config`."""
+    """Return a decorator that makes a flow `name` of a function with a first parameter `config`."""
     return flow(
         name=name,
         flow_run_name="{config.run_id}",

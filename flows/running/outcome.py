@@ -1,7 +1,7 @@
 """Finds why a command failed where Prefect raised: a stage's error, a dead server, a full disk.
 
-Prefect reports each state to its server. When that fails, its error comes after and in place of
-what had happened in the run, and says nothing of a disk that is full.
+Prefect reports each state to its server. When that fails, its error replaces that of the run, and
+does not mention a full disk.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from schemas.enums import StageState
 from tasks.stage.progress import Event, listening
 
 LEAST = 16_000_000
-"""Bytes free below which a failure of a database is taken for a full disk: SQLite needs a few MB
-for its journal, and a server for its log."""
+"""With fewer free bytes, a failing database means a full disk: SQLite needs a few MB for its
+journal, and a server for its log."""
 
 _PREFECT = {"prefect", "httpx", "httpcore"}
-"""Packages whose errors are Prefect's: its client speaks by httpx."""
+"""Packages whose errors are Prefect's: its client uses httpx."""
 
 
 class PrefectServer(Protocol):
@@ -36,7 +36,7 @@ class PrefectServer(Protocol):
 
 
 def ending(status: int) -> str:
-    """Return how a process ended, from its exit status: negative is a signal, as in subprocess."""
+    """Return how a process ended, from its exit status; a negative one is a signal."""
     if status >= 0:
         return f"it ended with exit status {status}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else "unknown"
@@ -45,7 +45,7 @@ def ending(status: int) -> str:
 
 
 def full(folder: Path) -> str:
-    """Return that the disk of a folder is full, '' when it is not, or cannot be asked."""
+    """Return in words that the disk of a folder is full, '' if it is not or that is unknown."""
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(folder).free
         if free < LEAST:
@@ -55,9 +55,9 @@ def full(folder: Path) -> str:
 
 @contextlib.contextmanager
 def explained(server: PrefectServer | None) -> Generator[None]:
-    """Raise GenenvError in place of an error of Prefect in the block whose cause is known.
+    """Raise GenenvError for an error of Prefect in the block, where its cause is known.
 
-    An error of a stage wins over that of its report. Without a server of its own, the command uses
+    The error of a stage wins over that of its report. Without a server of its own, the command uses
     the one of PREFECT_API_URL.
     """
     failed: dict[tuple[str, int], Event] = {}
@@ -83,9 +83,9 @@ def explained(server: PrefectServer | None) -> Generator[None]:
 def cause_of(
     error: Exception, server: PrefectServer | None, failed: list[Event]
 ) -> GenenvError | None:
-    """Return what ended a command, None where that is the error itself, or not Prefect's.
+    """Return what ended a command; None for the error itself, and for one that is not Prefect's.
 
-    Where the server explains it, Prefect's words add nothing: `genenv --debug` shows them.
+    Where the server explains it, the result omits Prefect's words: `genenv --debug` shows them.
     """
     raised = list(chain(error))
     if not any(type(one).__module__.partition(".")[0] in _PREFECT for one in raised):

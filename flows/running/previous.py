@@ -1,7 +1,7 @@
-"""One `genenv up` a root: a lock for its life, and a note of its processes for later ones.
+"""Allows one `genenv up` a root: a lock for its life, and a note of its processes for later ones.
 
 The kernel frees the lock of a killed process. The note names the processes that it left behind, by
-pid and start time, so that another process with a reused pid is not taken for one of them.
+pid and start time, because another process may reuse the pid.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KnownProcess(BaseModel):
 
 
 class Note(BaseModel):
-    """What `genenv up` leaves in its root while it runs."""
+    """The note of a running `genenv up` in its root."""
 
     up: KnownProcess
     url: str
@@ -51,7 +51,7 @@ def known(name: str, pid: int) -> KnownProcess:
 
 
 def read_note(root: Path) -> Note | None:
-    """Return what the last `genenv up` of a root noted, None without one."""
+    """Return the note of the last `genenv up` of a root, None without one."""
     try:
         return Note.model_validate_json((root / FOLDER / "state.json").read_bytes())
     except (OSError, ValidationError):
@@ -94,7 +94,7 @@ class OneUp:
     def note(
         self, url: str, mlflow_url: str, children: Sequence[KnownProcess], *, view_url: str = ""
     ) -> None:
-        """Write down which processes there are."""
+        """Write the note of these processes."""
         own = known("genenv up", os.getpid())
         note = Note(
             up=own, url=url, mlflow_url=mlflow_url, view_url=view_url, children=list(children)
@@ -103,7 +103,7 @@ class OneUp:
         move_over(made, self._folder / "state.json")
 
     def release(self) -> None:
-        """Give it back: everything has ended."""
+        """Give it back, once everything has ended."""
         (self._folder / "state.json").unlink(missing_ok=True)
         self._lock.close()
 

@@ -1,6 +1,6 @@
 """Prefect's server with our changes, and the program that serves a run by it.
 
-It imports nothing large of genenv: a server that waits for pandas and polars starts a second later.
+It imports only small modules of genenv: with pandas and polars a server starts a second later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from genenv_core.importing import collect_seldom
 
 GRACE_S = 10.0
-"""How long a server may take to end; then it is killed."""
+"""How long a server may take to end before it kills itself."""
 
 
 def create_app(ephemeral: bool = False) -> Any:

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: how a run ends early.
+"""Ends a run early on Ctrl-C, SIGTERM and SIGHUP.
 
 Ctrl-C ends it at once, training workers included. After SIGTERM, as Kubernetes sends it, and after
-SIGHUP, which a terminal sends that is closed, the work runs to where it can be continued: the end
-of a shard, of an optimizer step, of a short stage.
+SIGHUP, which a closing terminal sends, the work goes on to a point where it can continue later: the
+end of a shard, of an optimizer step, of a short stage.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ SOFT_S = 15.0
 """After SIGTERM, how long training may take to reach the end of a step; Kubernetes gives 30 s."""
 
 HARD_S = 8.0
-"""After SIGTERM, how long the stages have to end once their workers are gone."""
+"""After SIGTERM, how long the stages have to end once their workers have ended."""
 
 POLL_S = 0.2
-"""How often the main thread wakes. Polars handles SIGINT with SA_RESTART, so a Ctrl-C does not
-interrupt a wait without an end: Python would see it only when the run is over."""
+"""How often the main thread wakes. Polars handles SIGINT with SA_RESTART, so Ctrl-C does not
+interrupt an endless wait: Python would see it only after the run."""
 
 
 _came: signal.Signals | None = None
 """The SIGTERM or SIGHUP that has come; `heed_ends` begins anew."""
 
 _terminal: list[int] = []
-"""The standard streams that were a terminal when `heed_ends` began."""
+"""The standard streams that `heed_ends` found to be a terminal."""
 
 
 class Terminated(BaseException):
@@ -47,10 +47,10 @@ class Terminated(BaseException):
 def heed_ends() -> None:
     """Turn the first SIGTERM or SIGHUP into `Terminated`, raised in the main thread.
 
-    Python drops what is raised while it runs a finalizer; `supervise` raises it again. Later ones
-    do nothing. Without it the first process of a container would ignore SIGTERM. Under
-    `nohup` SIGHUP stays ignored. After SIGHUP, what would be written to the closed terminal goes
-    nowhere: the first failed write would end the work before it can be continued.
+    Python drops exceptions of a signal handler while it runs a finalizer; `supervise` raises them
+    again. Later signals do nothing. Without this function the first process of a container would
+    ignore SIGTERM. Under `nohup` SIGHUP stays ignored. After SIGHUP, writes to the closed terminal
+    go nowhere: the first failed one would end the work before it can continue later.
     """
     global _came
     _came = None
@@ -61,7 +61,7 @@ def heed_ends() -> None:
 
 
 def heeds_ends() -> bool:
-    """Return whether this process plays stages, which `heed_ends` lets end where they can go on."""
+    """Return whether this process has called `heed_ends`, so that its stages end in time."""
     return signal.getsignal(signal.SIGTERM) is _on_end
 
 
@@ -94,7 +94,7 @@ def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated
     """Return what `work` returns; raises KeyboardInterrupt, Terminated or `soft` after ending it.
 
     `work` runs in a thread, so that a signal never interrupts Prefect's own bookkeeping. Prefect
-    handles SIGTERM in main threads only, so it is handled here.
+    handles SIGTERM only in main threads, so this function handles it.
     """
     done: Future[Result] = Future()
     context = contextvars.copy_context()
@@ -112,7 +112,7 @@ def supervise(work: Callable[[], Result], soft: type[BaseException] = Terminated
                 raise Terminated(number=_came)
         return done.result()
     except KeyboardInterrupt:
-        # Nobody ends this process meanwhile, but for a second Ctrl-C.
+        # Only a second Ctrl-C ends this process meanwhile.
         _end(done, soft_s=0, hard_s=SOFT_S + HARD_S)
         raise
     except (soft, Terminated):

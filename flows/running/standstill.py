@@ -1,8 +1,8 @@
 """Says where code of one's own domain holds up the whole run.
 
-A regular expression at work lets no other thread of its process in. So nothing in a run can say
-that `parse` or `score` takes ages on some text, and Ctrl-C is not heard. `faulthandler` writes from
-a thread without Python which lines are at work, and a process beside the run reads that.
+A regular expression at work lets no other thread of its process in. So no thread of a run can say
+that `parse` or `score` takes ages on some text, and Python does not see Ctrl-C. `faulthandler`
+writes from a thread without Python which lines are at work, and a process beside the run reads it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from genenv_core.play.checking.calling import PATTERNS
 from genenv_core.storage.store.opening import home_of
 
 STILL_S = 30.0
-"""Seconds without a beat after which there is a line; as long as `genenv domain check` waits."""
+"""Seconds without a beat before the first line; `genenv domain check` waits as long."""
 
 BEAT_S = 5.0
 END_S = 5.0
-"""How long the process that reads may take to end with its input."""
+"""How long the reading process may take to end after its input."""
 
 PROGRAM = Path(__file__).with_name("standstill_watch.py")
 
 
 @contextlib.contextmanager
 def standstills_said(config: RunConfig, domain: Domain | None = None) -> Generator[None]:
-    """Print and log a line when the run's own domain lets nothing else work for a while.
+    """Print and log a line when the run's own domain keeps all other work waiting.
 
     `domain` is that domain; None: it is not open yet.
     """
@@ -46,8 +46,8 @@ def standstills_said(config: RunConfig, domain: Domain | None = None) -> Generat
     domain = domain or get_domain(config.domain.name, config.domain.options)
     log = home_of(config.root) / "runs" / str(config.run_id) / "run.log"
     arguments = [str(os.getpid()), str(log), f"{STILL_S:g}", PATTERNS, *sorted(sources(domain))]
-    # By its path and without site packages: it starts in a moment. In a session of its own, for
-    # Ctrl-C is for the run; it ends with its input.
+    # By its path and without site packages, so that it starts in a moment; in a session of its own,
+    # because Ctrl-C is for the run. It ends with its input.
     command = [sys.executable, "-I", "-S", str(PROGRAM), *arguments]
     watch = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
     assert watch.stdin is not None
@@ -69,9 +69,9 @@ def standstills_said(config: RunConfig, domain: Domain | None = None) -> Generat
 
 
 def sources(domain: Domain) -> set[str]:
-    """Return the files of a domain's class and of those that it extends, but for genenv's own.
+    """Return the files of a domain's class and its base classes, without genenv's own.
 
-    Of several domains they are those of each.
+    For several domains, returns the files of each.
     """
     if isinstance(domain, JoinsDomains):
         return {file for part in domain.parts for file in sources(part.domain)}
@@ -85,7 +85,7 @@ def sources(domain: Domain) -> set[str]:
 
 
 def _beat(pipe: IO[bytes], over: threading.Event) -> None:
-    """Put the dump off, again and again, as long as threads of this process run."""
+    """Put off the dump again and again, as long as threads of this process run."""
     with contextlib.suppress(OSError):  # the watch is gone
         while True:
             faulthandler.dump_traceback_later(STILL_S, repeat=True, file=pipe)

@@ -1,6 +1,6 @@
-"""The process beside a run that reads where it stands still; started by its path, alone.
+"""The process beside a run that reads where the run stands still; the run starts it by its path.
 
-Its input has a line `beat` as long as the run's threads work, and else what `faulthandler` writes.
+Its input has a line `beat` as long as the run's threads work, and else the dumps of `faulthandler`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def standstills(
 ) -> Iterator[tuple[str, float]]:
     """Yield the place in these files that holds up the run, and for how many seconds it has.
 
-    That is after `still_s`, twice as long, four times, and so on. The first frame of a stack is the
-    innermost. A standstill elsewhere, as of a process that was stopped, is passed over.
+    It yields after `still_s`, twice as long, four times, and so on. The first frame of a stack is
+    the innermost. It skips a standstill elsewhere, as of a stopped process.
     """
     escaped = {name.encode("ascii", "backslashreplace").decode(): name for name in files}
     dumps, looking = 0, False

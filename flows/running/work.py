@@ -1,4 +1,4 @@
-"""Carries out a run's work in this process, started from a terminal or by a worker.
+"""Carries out a run's work in this process, which a terminal or a worker has started.
 
 A killed process cannot report to the Prefect API, so its flow runs would stay Running for ever.
 Each run tags its flow runs with its process, and marks those of processes that have ended.
@@ -48,10 +48,10 @@ def do_work(work: Callable[[], Result], soft: type[BaseException]) -> Result:
 
 
 def _import_alone() -> None:
-    """Import what two stages side by side must not be the first to import.
+    """Import transformers before two stages side by side can do so at once.
 
     transformers replaces itself in sys.modules at the end of its import, so a second thread that
-    waits for that import is left with a module that has no classes.
+    waits for that import would get a module without classes.
     """
     import_module("transformers")
 
@@ -63,9 +63,9 @@ def process_tags() -> list[str]:
 
 
 def mark_orphans() -> int:
-    """Mark the flow runs of ended processes of this machine as Crashed; returns how many.
+    """Mark the flow runs of ended processes of this machine as Crashed; return how many.
 
-    A retried flow run has the tags of its first process and is left alone.
+    It skips retried flow runs, which have the tags of their first process.
     """
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(

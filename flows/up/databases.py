@@ -1,7 +1,7 @@
 """Checks that the databases of Prefect and MLflow fit the installed versions.
 
-Both tools write the name of their last migration into the table `alembic_version`. The migrations
-that an installed version knows are read from its files, without importing it.
+Both tools write the name of their last migration into the table `alembic_version`. This module
+reads the migrations that an installed version knows from its files, without importing it.
 """
 
 # asyncpg has no types.
@@ -29,7 +29,7 @@ MLFLOW_MIGRATIONS = ("mlflow", "store/db_migrations/versions")
 
 @dataclass(frozen=True)
 class ToolDatabase:
-    """One database: of which tool, where (without a password), and its last migration if any."""
+    """One database: its tool, its place (without a password), and its last migration, if any."""
 
     tool: str
     place: str
@@ -48,7 +48,7 @@ class ToolDatabase:
 
 
 def sqlite(tool: str, path: Path, migrations: tuple[str, str]) -> ToolDatabase:
-    """Return what is known of an SQLite file, which may not exist; raises StorageError."""
+    """Read an SQLite file, which may not exist; raises StorageError."""
     revision = None
     if path.exists() and path.stat().st_size:
         try:
@@ -69,7 +69,7 @@ def sqlite(tool: str, path: Path, migrations: tuple[str, str]) -> ToolDatabase:
 
 
 def postgresql(url: str) -> ToolDatabase:
-    """Return what is known of Prefect's PostgreSQL database; raises ConfigError or StorageError."""
+    """Read Prefect's PostgreSQL database; raises ConfigError or StorageError."""
     import asyncio
 
     import asyncpg
@@ -97,10 +97,10 @@ def postgresql(url: str) -> ToolDatabase:
 
 
 def check(database: ToolDatabase, *, upgrade: bool) -> str:
-    """Return a line on what is done with a database, '' for nothing; raises ConfigError.
+    """Return a line on the upgrade of a database, or ''; raises ConfigError.
 
-    An older database is upgraded only with `upgrade`; an SQLite file is copied first. A newer one,
-    or one of another tool, is refused.
+    It allows the upgrade of an older database only with `upgrade`, and copies an SQLite file first.
+    It refuses a newer database, and one of another tool.
     """
     tool = database.tool
     state = database.state()

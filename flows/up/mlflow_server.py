@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 UPGRADE_VARIABLE = "GENENV_MLFLOW_UPGRADE"
-"""Set when an older database is to be upgraded, which `genenv up --upgrade` has copied."""
+"""Set to upgrade an older database, which `genenv up --upgrade` has copied."""
 
 
 def main(root: str, host: str, port: str) -> None:

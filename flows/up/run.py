@@ -1,4 +1,4 @@
-"""Start everything in order, watch it, and stop everything in order."""
+"""Starts everything in order, watches it, and stops everything in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from flows.up.services import (
 from genenv_core.errors import GenenvError
 
 START_S = 300.0
-"""How long one of them may take to answer; on an idle machine each takes 5 to 20 s."""
+"""How long a process may take to answer; on an idle machine each takes 5 to 20 s."""
 
 RUNS_GRACE_S = 40.0
 """How long the worker's runs may take to reach a point where they can continue."""
@@ -50,7 +50,7 @@ class StopSignal(BaseException):
 
 
 def up(settings: Settings, *, upgrade: bool, say: Say) -> None:
-    """Run until Ctrl-C or SIGTERM; raises GenenvError when something cannot start or ends."""
+    """Run until Ctrl-C or SIGTERM; raises GenenvError when a process cannot start or ends."""
     settings.logs.mkdir(parents=True, exist_ok=True)
     one = OneUp(settings.root)
     try:
@@ -163,7 +163,7 @@ def _announce(settings: Settings, say: Say) -> None:
 
 
 def _check_databases(settings: Settings, *, upgrade: bool, say: Say) -> bool:
-    """Refuse databases that do not fit; returns whether MLflow's is to be upgraded."""
+    """Refuse databases that do not fit; return whether MLflow's needs the upgrade."""
     if settings.database_url:
         prefect = databases.postgresql(settings.database_url)
     else:
@@ -179,7 +179,7 @@ def _check_databases(settings: Settings, *, upgrade: bool, say: Say) -> bool:
 
 @contextlib.contextmanager
 def _stoppable() -> Generator[None]:
-    """Raise Stop in this thread on Ctrl-C, SIGTERM, and when the terminal is closed."""
+    """Raise StopSignal in this thread on Ctrl-C, on SIGTERM, and when the terminal closes."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         raise StopSignal

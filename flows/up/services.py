@@ -1,4 +1,4 @@
-"""What `genenv up` starts: commands, environments, ports, and whether each is ready."""
+"""The services of `genenv up`: commands, environments, ports, and whether each is ready."""
 
 # psutil's addresses are untyped tuples.
 # pyright: reportUnknownMemberType=false, reportAttributeAccessIssue=false
@@ -29,12 +29,12 @@ HOST = "127.0.0.1"
 WORKER = "genenv-up"
 
 DATABASE_VARIABLE = "GENENV_DATABASE_URL"
-"""Holds a password, so only the Prefect server gets it, under Prefect's name for it."""
+"""Holds a password, so only the Prefect server gets it, under Prefect's name for the variable."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What `genenv up` was asked for; `root` is absolute, `database_url` None means SQLite."""
+    """The settings of `genenv up`; `root` is absolute, `database_url` None means SQLite."""
 
     root: Path
     port: int = 4200
@@ -76,7 +76,7 @@ class Settings:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables of all of them: this environment, no telemetry, this code, this API."""
+    """Return the variables of all services: this environment, no telemetry, this code, this API."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -153,7 +153,7 @@ def worker_command(settings: Settings) -> list[str]:
 
 
 def job_variables() -> dict[str, str]:
-    """Return how the worker starts a run: in this directory, without looking for code elsewhere."""
+    """Return how the worker starts a run: in this directory, with the code in it."""
     return {
         "working_dir": os.getcwd(),
         "command": shlex.join([sys.executable, "-m", "prefect.engine"]),
@@ -179,7 +179,7 @@ def require_free(port: int, what: str, option: str) -> None:
 
 
 def listener(port: int) -> str:
-    """Return pid and command of the process that listens, as far as this user may know."""
+    """Return pid and command of the process that listens, as far as this user may see them."""
     with contextlib.suppress(psutil.Error, OSError):
         for connection in psutil.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:

@@ -1,6 +1,6 @@
-"""Finds new tasks: no held-out one, no duplicate in the epoch or of earlier epochs.
+"""Refuses tasks that are held out, that the epoch already has, or that earlier epochs had.
 
-Whether a new task is sound, its certificate says; see `genenv_core.play.certificate`.
+The certificate says whether a new task is sound: see `genenv_core.play.certificate`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from genenv_core.types import Rejected, Rejection, TaskDraft
 
 SHOWN = 80
-"""Characters of a program that are shown."""
+"""Characters of a program that a rejection shows."""
 
 
 def known(
@@ -20,7 +20,7 @@ def known(
     history: Collection[str],
     heldout: Collection[str],
 ) -> Rejected | None:
-    """Return why the task is not new, None when it is; the collections hold fingerprints."""
+    """Return why the task is not new, or None for a new one; the collections hold fingerprints."""
     for place, reason in (
         (heldout, Rejection.IN_HELDOUT),
         (batch, Rejection.DUPLICATE),

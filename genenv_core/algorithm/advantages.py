@@ -1,7 +1,7 @@
 """Group-relative advantages (DeepSeekMath, arXiv 2402.03300, section 4.1).
 
-TRL's GRPOTrainer computes the trained ones; these are the same numbers for the tables and for the
-choice of groups. A test compares the two.
+TRL's GRPOTrainer computes those that it trains on. This module computes the same numbers for the
+tables and for the choice of groups. A test compares the two.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def zero_signal(rewards: Sequence[float]) -> bool:
 def group_advantages(rewards: Sequence[float], *, scale: bool = True) -> list[float]:
     """Return (r - mean) / (std + 1e-4) for each reward of one group, shape (n,).
 
-    A group of one and a group of equal rewards give zeros, never NaN. With `scale` off the
-    division is left out (Dr. GRPO, arXiv 2503.20783).
+    A group of one and a group of equal rewards give zeros, never NaN. With `scale` off it does not
+    divide (Dr. GRPO, arXiv 2503.20783).
     """
     checked = finite(rewards, "rewards of a group")
     if zero_signal(checked):

@@ -1,7 +1,7 @@
-"""p_hat, and the skill that is left of it above the chance of a guess.
+"""Computes p_hat, and the skill: the part of p_hat above the chance of a guess.
 
-Who guesses is right with probability c, so p_hat of a yes/no question is 1/2 for an agent that
-knows nothing. The curriculum judges the skill instead,
+A guess is right with probability c, so an agent that knows nothing has p_hat 1/2 at a yes/no
+question. The curriculum judges the skill instead,
 
     s = max(0, (p_hat - c) / (1 - c)),
 
@@ -9,11 +9,11 @@ the share that the agent knows if it guesses at all others: p = s + (1 - s) c. T
 formula (W. S. Abbott, J. Econ. Entomol. 18, 1925) and the correction for guessing of tests (Lord
 and Novick, Statistical Theories of Mental Test Scores, 1968, ch. 14). With c = 0 it is p_hat, bit
 for bit. Without the limit at 0, s is unbiased, with variance p (1 - p) / (n (1 - c)^2), which is
-1 / (1 - c)^2 times that of p_hat. With it, a task of which nothing is known has s > 0 on average:
-.19 with c = 1/2 and n = 4, .14 with n = 8. Tasks are joined before the limit, so a context or a
-batch has less of that. Who guesses with a favourite, such as yes three times in four, is above c
-where that is right and below it elsewhere: over tasks with both answers this cancels out, for one
-task it does not.
+1 / (1 - c)^2 times that of p_hat. With the limit, an agent that only guesses has s > 0 on average:
+.19 with c = 1/2 and n = 4, .14 with n = 8. `joined` adds tasks up before the limit applies, so a
+context or a batch has less of this bias. An agent that guesses with a favourite, such as yes three
+times in four, is above c where the favourite is right, and below c elsewhere. Over tasks with both
+answers this cancels out, for one task it does not.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def p_hat(successes: int, n: int) -> float:
 def above_chance(rate: float, chance: float) -> float:
     """Return the skill behind a success rate, max(0, (rate - chance) / (1 - chance)).
 
-    A rate below chance is no skill, and a task is not harder for it: it counts as 0. Raises
-    ValueError unless 0 <= chance < 1.
+    A rate below chance counts as skill 0. Raises ValueError unless 0 <= chance < 1.
     """
     finite([rate, chance], "above_chance(rate, chance)")
     if not 0 <= chance < 1:

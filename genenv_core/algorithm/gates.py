@@ -1,4 +1,4 @@
-"""Gates of a checkpoint: a candidate that fails one is not published, and the reason is stored."""
+"""Gates of a checkpoint: names the first one that keeps a candidate from being published."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def agent_gate(
 ) -> GateResult:
     """Return the gate of a pi_agent candidate: NaN, truth, entropy, reward spread, validation drop.
 
-    `validation` is the candidate's success, `current` that of the checkpoint it would replace;
-    both are fractions, so their drop is compared with a tolerance. The metric `fidelity`, where
-    pi_env played the tools, is the mean of what the candidate learned from.
+    `validation` is the candidate's success, `current` that of the checkpoint it would replace. Both
+    are fractions, so the limit of their drop has a tolerance. Where pi_env played the tools, the
+    metric `fidelity` is the mean over the answers that the candidate learned from.
     """
     measured = {**metrics, "validation": validation, "validation_current": current}
     if bad := not_finite(sorted(measured.items())):

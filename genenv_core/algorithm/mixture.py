@@ -50,11 +50,11 @@ def draw(
 
     The update has room for N groups: the largest number, at most `max_groups`, for which the new
     groups fill their share. A source contributes at most round(share x N); where rounding would
-    exceed N in total, history gives way first. Missing base and history groups are not replaced by
-    others, so the shares are upper bounds and no new trace is dropped to keep a ratio.
+    exceed N in total, history gives way first. No other group replaces a missing base or history
+    group, so the shares are upper bounds, and no ratio costs a new trace.
 
-    History groups are drawn for each of several `domains` by its share of them, so that old groups
-    of one do not crowd out those of another; where one has too few, the others fill its places.
+    Each of several `domains` has its share of the history groups, so that old groups of one do not
+    crowd out those of another. Where one has too few, the others fill its places.
     """
     by_source: dict[MixtureShare, list[Group]] = {source: [] for source in MixtureShare}
     for group in groups:

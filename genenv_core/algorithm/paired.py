@@ -1,4 +1,4 @@
-"""Decides whether one arm is better than another, by paired differences over seeds, the unit.
+"""Decides whether one arm is better than another, by their difference for each seed.
 
 The tasks and attempts of one run share its luck, so the number of seeds alone says how sure a
 difference is. Both arms play the same seeds. The interval is Student's t over the paired
@@ -28,18 +28,18 @@ LEVEL = 0.05
 """Rate of false alarms over all comparisons of a page; intervals have 1 - LEVEL."""
 
 FEWEST = 6
-"""Seeds below which nothing is decided: the exact test on five pairs cannot go below .0625."""
+"""Fewest seeds that decide: the exact test on five pairs cannot go below .0625."""
 
 CLAIM = 10
-"""Seeds that a claim takes."""
+"""Fewest seeds of a claim."""
 
 MOST_MORE = 1000
 
-_MOST_FLIPS = 2**16  # up to 16 seeds all ways to flip signs are counted, beyond that a sample
+_MOST_FLIPS = 2**16  # the test counts all ways to flip the signs of 16 seeds, beyond that a sample
 
 
 class Decision(StrEnum):
-    """What a comparison comes to."""
+    """The outcome of a comparison."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -51,8 +51,8 @@ class Decision(StrEnum):
 class Difference:
     """One arm minus another: mean, ends of the t interval, and exact p-value, raw and after Holm.
 
-    `more_seeds` is how many further seeds would decide, if differences go on as they are; 0 when
-    it is decided, None when more than `MOST_MORE` or when it cannot be said.
+    `more_seeds` is how many further seeds would decide if the differences keep their mean and
+    deviation: 0 once decided, None where `MOST_MORE` would not do.
     """
 
     seeds: int
@@ -66,7 +66,7 @@ class Difference:
 
     @property
     def claimed(self) -> bool:
-        """Return whether it is decided on as many seeds as a claim takes."""
+        """Return whether at least `CLAIM` seeds decide it."""
         return self.decision in (Decision.BETTER, Decision.WORSE) and self.seeds >= CLAIM
 
 
@@ -113,7 +113,7 @@ def _half_width(deviation: float, count: int) -> float:
 
 
 def sign_flip(gaps: Sequence[float]) -> float:
-    """Return the two-sided p-value of the exact sign-flip test; above 16 seeds of 65,536 flips."""
+    """Return the two-sided p-value of the sign-flip test: exact, above 16 seeds of 65,536 flips."""
     from scipy.stats import permutation_test
 
     if not any(gaps):
@@ -130,7 +130,7 @@ def sign_flip(gaps: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values adjusted for being several, in the order given (Holm, 1979)."""
+    """Return the p-values adjusted for their number, in the given order (Holm, 1979)."""
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     adjusted = [0.0] * len(p_values)
     reached = 0.0
@@ -143,8 +143,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def fewest_seeds(comparisons: int) -> int:
     """Return the seeds below which the exact test cannot decide any of so many comparisons.
 
-    On n pairs its p-value cannot go below 2 / 2^n, and Holm multiplies the smallest by their
-    number: 6 for one comparison, 7 for two or three, 8 for four to six.
+    On n pairs its p-value cannot go below 2 / 2^n, and Holm multiplies the smallest one by the
+    number of comparisons: 6 seeds for one, 7 for two or three, 8 for four to six.
     """
     count = FEWEST
     while 2 / 2**count * comparisons > LEVEL:
@@ -153,7 +153,7 @@ def fewest_seeds(comparisons: int) -> int:
 
 
 def _more_seeds(centre: float, deviation: float, seeds: int, comparisons: int) -> int | None:
-    """Return after how many more seeds the interval leaves out 0 and the exact test can tell."""
+    """Return how many more seeds move the interval off 0 and let the exact test decide."""
     for count in range(max(seeds + 1, fewest_seeds(comparisons)), seeds + MOST_MORE + 1):
         if _half_width(deviation, count) < abs(centre):
             return count - seeds
@@ -163,8 +163,8 @@ def _more_seeds(centre: float, deviation: float, seeds: int, comparisons: int) -
 def against_itself(values: Sequence[float]) -> tuple[float, float, float] | None:
     """Return the A/A check: one arm's mean over half of its seeds minus that over the others.
 
-    With the ends of Welch's 95 % interval, which should hold 0: both halves are the same arm. None
-    with fewer than four seeds.
+    The ends of Welch's 95 % interval come with it. That should hold 0, as both halves are the same
+    arm. None with fewer than four seeds.
     """
     one, other = values[0::2], values[1::2]
     return unpaired(one, other) if len(other) > 1 else None

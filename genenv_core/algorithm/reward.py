@@ -1,10 +1,10 @@
-"""p_hat and the alpha-curriculum reward R_env, at the level of a task, a context or the batch.
+"""Computes p_hat and the alpha-curriculum reward R_env of a task, a context or the batch.
 
 R_env(s) = exp(-beta (s - alpha)^2)   (GenEnv, arXiv 2512.19682, section "alpha-Curriculum Reward"):
 1 where the agent succeeds with probability alpha, lower on both sides. The paper has p_hat for s.
 
-Departure from the paper: chance is not skill, so R_env judges the skill above the chance of a guess
-(`chance.py` beside this file). Where nothing can be guessed, that is p_hat.
+Departure from the paper: R_env judges the skill above the chance of a guess (`chance.py` beside
+this file). Where no guess is right, the skill is p_hat.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Rated:
 def rate(counts: Sequence[TaskCounts], *, alpha: float, beta: float) -> list[Rated]:
     """Return each group's p_hat, skill and R_env, in order.
 
-    The level `group` joins the tasks of one context, `batch` joins all of them; joining adds
+    The level `group` joins the tasks of one context, `batch` joins all of them. Joining adds up
     successes and attempts, so tasks with more attempts weigh more.
     """
     by_context: dict[str, list[TaskCounts]] = {}
@@ -80,6 +80,6 @@ def judged_p_hat(level: Level) -> pl.Expr:
 def judged_skill(level: Level) -> pl.Expr:
     """Return what the filter judges a row of `task_scores` by: `judged_p_hat`, above chance.
 
-    Rows of runs without the column `skill` are judged by p_hat.
+    In runs without the column `skill` the filter judges by p_hat.
     """
     return pl.coalesce(SKILL_COLUMNS[level], "skill", judged_p_hat(level))

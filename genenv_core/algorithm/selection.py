@@ -1,8 +1,8 @@
-"""The k_min filter: which groups each update may use, and why it may not use the others.
+"""The k_min filter: says which groups each update may use, and why it may not use the others.
 
-A task is outside of the band when |skill - alpha| > k_min (GenEnv, arXiv 2512.19682, with p_hat,
-which the skill is where nothing can be guessed). Both are fractions, so the comparison allows for
-rounding: 0.75 - 0.5 must not exceed 0.25.
+A task is outside of the band when |skill - alpha| > k_min. GenEnv, arXiv 2512.19682, has p_hat for
+the skill; the two are equal where no guess is right. Skill and alpha are fractions, so the
+comparison allows for rounding: 0.75 - 0.5 must not exceed 0.25.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ TOLERANCE = 1e-9
 class Candidate:
     """A task as the filter sees it.
 
-    `generated`: whether pi_env wrote the task. `skill`: p_hat above chance, of the level that the
-    caller judges by; None where the group is not complete.
+    `generated` says whether pi_env wrote the task. `skill` is p_hat above chance, of the level that
+    the caller judges by, and None where the group is not complete.
     """
 
     valid: bool
@@ -38,7 +38,7 @@ def in_band(skill: float, *, alpha: float, k_min: float) -> bool:
 
 
 def select_for_env(candidate: Candidate, *, alpha: float, k_min: float) -> SelectionReason:
-    """Return the reason for the environment update: validity, authorship, and always the band.
+    """Return the reason for the update of pi_env: validity, authorship, and always the band.
 
     pi_env learns only from tasks that it wrote.
     """
@@ -50,7 +50,7 @@ def select_for_env(candidate: Candidate, *, alpha: float, k_min: float) -> Selec
 def select_for_agent(
     candidate: Candidate, *, alpha: float, k_min: float, use_band: bool
 ) -> SelectionReason:
-    """Return the reason for the agent update: validity, the band where configured, signal."""
+    """Return the reason for the update of pi_agent: validity, the band where configured, signal."""
     reason = _gate(candidate)
     if reason is None and use_band:
         reason = _band(candidate, alpha, k_min)

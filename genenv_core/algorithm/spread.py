@@ -1,4 +1,4 @@
-"""A few of many rows, taken at even distances."""
+"""Picks a few of many rows, at even distances."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def evenly(total: int, count: int) -> list[int]:
 
 
 def spread(rows: Sequence[int], count: int) -> list[list[int]]:
-    """Return the rows of each part to take, so that `count`, or all, are evenly spread.
+    """Return which rows to take of each part, so that `count`, or all, are evenly spread.
 
-    `rows` are the parts' numbers of rows; the result holds indices within each part.
+    `rows` are the parts' numbers of rows. The result holds indices within each part.
     """
     total = sum(rows)
     wanted = evenly(total, min(count, total))

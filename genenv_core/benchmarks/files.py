@@ -1,4 +1,4 @@
-"""Files of a download: found or refused by name, and their digest."""
+"""Finds files of a download by name, reads them, and computes their digest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv_core.errors import ConfigError, DataError
 
 
 def required(data: Path, name: str) -> Path:
-    """Return a file or folder of a download; raises ConfigError when it is not there."""
+    """Return a file or folder of a download; raises ConfigError when it is missing."""
     place = data / name
     if not place.exists():
         where = "there is no such folder" if not data.is_dir() else f"it has no {name}"

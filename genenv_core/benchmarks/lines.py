@@ -1,7 +1,7 @@
-"""A line of a file of predictions, read as JSON whatever a model wrote into it.
+"""Reads a line of a file of predictions as JSON, whatever a model wrote into it.
 
-Python reads neither values nested to any depth nor integers of any length. No item has such an
-answer, so both are read as something near, and the line's id and key are known all the same.
+Python reads neither values of any depth nor integers of any length. No item has such an answer, so
+this module replaces both by something near, and still finds the line's id and key.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import re
 from typing import Any
 
 DEEPEST = 300
-"""Levels of lists and objects that are read; what lies deeper is null. Gold has eight at most.
-Python gives up at about 900, and sooner the more functions are being called."""
+"""Levels of lists and objects to read; deeper values become null. Gold has eight at most. Python
+gives up at about 900, or sooner within many function calls."""
 
 _MARK = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|["\[\]{}]', re.S)
 
 
 def read_line(line: bytes) -> Any:
-    """Return the JSON value of a line; raises ValueError where it is none.
+    """Return the JSON value of a line; raises ValueError for a line that is not JSON.
 
-    An integer of more digits than Python reads is infinite.
+    An integer of more digits than Python reads becomes infinite.
     """
     if line.count(b"[") + line.count(b"{") <= DEEPEST:
         return json.loads(line, parse_int=_integer)
@@ -36,7 +36,7 @@ def _integer(digits: str) -> int | float:
 
 
 def _shallow(text: str) -> str:
-    """Return the text of a JSON value with null for what lies too deep."""
+    """Return the text of a JSON value with null for values that lie too deep."""
     kept: list[str] = []
     depth = begun = 0
     for mark in _MARK.finditer(text):

@@ -1,8 +1,8 @@
-"""A file of predictions: its lines are judged one by one, and their verdicts added up.
+"""Judges a file of predictions line by line, and adds up the verdicts.
 
-A line is `{"id": ..., "key": ..., "prediction": ...}`. The key is anything that separates several
-answers to one item apart: a model's name, a sample's number. It comes back, and each key has its
-own result. No line stops the others: what cannot be scored has `valid` None and a reason.
+A line is `{"id": ..., "key": ..., "prediction": ...}`. The key separates several answers to one
+item: a model's name, a sample's number. Verdicts repeat it, and each key has its own result. No
+line stops the others: one that cannot be scored has `valid` None and a reason.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SHOWN = 120
 
 @dataclass(frozen=True, slots=True)
 class JudgedLine:
-    """The verdict on one line; `id` and `key` are as given, None where the line has none.
+    """The verdict on one line; `id` and `key` are the line's own, None where it has none.
 
-    `failed` says that the scorer itself raised an error, which is a fault of genenv; `unread` that
-    the line lacks an id of the data or a prediction.
+    `failed` says that the scorer itself raised an error, which is a fault of genenv. `unread` says
+    that the line lacks an id of the data or a prediction.
     """
 
     line: int
@@ -49,7 +49,7 @@ class JudgedLine:
 
 
 def _dumped(value: Any) -> str:
-    """Return a value as JSON; as short text where it holds NaN or infinity, which JSON has not."""
+    """Return a value as JSON, or as short text where it holds NaN or infinity, which JSON lacks."""
     try:
         return json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
@@ -58,9 +58,9 @@ def _dumped(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the predictions of one key add up to.
+    """The sum of the predictions of one key.
 
-    `items` are those with a prediction that could be scored; `not_run` counts the others by group.
+    `items` are those with a scored prediction; `not_run` counts the others by group.
     """
 
     key: Any
@@ -71,7 +71,7 @@ class Result:
 
 
 def judge_lines(lines: Iterable[bytes], suite: Suite, mode: str) -> Iterator[JudgedLine]:
-    """Yield the verdict on each line of a file of predictions; blank lines are no predictions."""
+    """Yield the verdict on each line of a file of predictions; skip blank lines."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield _judged(number, line, suite, mode)
@@ -89,7 +89,7 @@ class Results:
         self._groups = Counter(suite.items.values())
 
     def add(self, judged: JudgedLine) -> None:
-        """Add a verdict; one on no item of the data belongs to no key."""
+        """Add a verdict; ignore one without an item of the data."""
         if judged.item is None:
             return
         name = repr(judged.key)
@@ -160,7 +160,7 @@ def _judged(number: int, line: bytes, suite: Suite, mode: str) -> JudgedLine:
         return _unread(number, "has no field prediction", ident, key, item)
     try:
         verdict = suite.judge(item, values["prediction"], mode)
-    except Exception as error:  # judge promises not to: one more line must not be lost for it
+    except Exception as error:  # `judge` promises not to raise; if it does, only this line fails
         why = _unscored(f"line {number}: the scorer failed: {type(error).__name__}: {error}")
         return JudgedLine(number, ident, key, why, item, failed=True)
     return JudgedLine(number, ident, key, verdict, item)

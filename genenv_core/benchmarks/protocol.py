@@ -1,7 +1,7 @@
-"""What a benchmark is: items with ids, verdicts on predictions, and what these add up to.
+"""Defines a benchmark: items with ids, verdicts on predictions, and their sums.
 
 Each benchmark is a package, whose `BENCHMARK` an entry point names; genenv's own lie beside this
-module. Nothing here samples, stores or knows a model, so that others can import the scorers alone.
+module. Scorers neither sample nor store nor know a model, so that others can import them alone.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from typing import Any, Protocol, runtime_checkable
 from genenv_core.types import JsonObject, Message, Observation, Said
 
 Ratio = tuple[float, float]
-"""What one item adds to a metric: the points that it got, and the points that it could get."""
+"""What one item adds to a metric: its points, and the most points that it could have."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
     """The verdict on one prediction of an item.
 
-    `valid` is None when the prediction cannot be scored; `reason` then says why. `score` is in
-    [0, 1]. `parts` say how it came about, constraint by constraint or as an error's type; they are
-    plain JSON.
+    `valid` is None when the benchmark cannot score the prediction; `reason` then says why. `score`
+    is in [0, 1]. `parts` explain it, constraint by constraint or as an error's type, as plain JSON.
     """
 
     valid: bool | None
@@ -34,7 +33,7 @@ class ItemVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A mean of metrics with weights; it has no value while one of them has no item."""
+    """A weighted mean of metrics, without a value while one of them has no item."""
 
     name: str
     weights: Mapping[str, float]
@@ -51,7 +50,7 @@ class Suite(Protocol):
     """The group of each item, by id, in the official order: a category, a level, a split."""
 
     digest: str
-    """SHA-256 of the files that were read (`genenv_core.benchmarks.files.digest_of`)."""
+    """SHA-256 of the files behind the items (`genenv_core.benchmarks.files.digest_of`)."""
 
     composites: Sequence[Composite]
 
@@ -68,19 +67,19 @@ class Playing(Protocol):
     """One attempt of a model at an item."""
 
     def answer(self, said: Said) -> Observation:
-        """Return what the environment answers to a turn of the model.
+        """Return the environment's answer to a turn of the model.
 
-        A tool's answer is a message of the role tool, one for each call in their order. May raise;
-        the turn then counts as not having happened.
+        A tool's answer is a message of the role tool, one for each call in their order. It may
+        raise; the turn then does not count.
         """
         ...
 
 
 class Playable(Protocol):
-    """An item that a model can attempt, whichever way its text comes about.
+    """An item that a model can attempt, whatever samples its text.
 
-    The caller may rely on: `prediction` and `judge` are deterministic and raise nothing, so stored
-    attempts can be judged again.
+    The caller may rely on: `prediction` and `judge` are deterministic and raise nothing, so they
+    can judge stored attempts again.
     """
 
     @property
@@ -98,7 +97,7 @@ class Playable(Protocol):
         ...
 
     def prediction(self, said: Sequence[Said]) -> Any:
-        """Return the prediction that the turns of one attempt come to."""
+        """Return the prediction of the turns of one attempt."""
         ...
 
     def judge(self, prediction: Any, mode: str) -> ItemVerdict:
@@ -116,7 +115,7 @@ class NamesGold(Protocol):
 
 
 class PlayableSuite(Suite, Protocol):
-    """A suite whose items can be attempted."""
+    """A suite whose items a model can attempt."""
 
     def playable(self, item: str) -> Playable:
         """Return the item with this id."""
@@ -125,10 +124,10 @@ class PlayableSuite(Suite, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimits:
-    """What bounds one attempt: the model's turns, tokens of one turn, tokens of all, and seconds.
+    """Bounds of one attempt: the model's turns, tokens of one turn, tokens of all, and seconds.
 
-    The seconds are for a model behind an endpoint. One that is sampled here shares its time with
-    all others of a batch, and is bounded by its tokens.
+    The seconds are for a model behind an endpoint. An attempt that genenv samples shares its time
+    with all others of a batch, so tokens bound it.
     """
 
     turns: int
@@ -139,16 +138,16 @@ class AttemptLimits:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A benchmark's name, its modes of scoring, and how its download is read.
+    """A benchmark's name, its modes of scoring, and the function that reads its download.
 
     `modes` says in a line what each mode does; the first is the default. `load` raises ConfigError
-    when a file is missing or is not what it should be.
+    for a missing or wrong file.
     """
 
     name: str
     modes: Mapping[str, str]
     prediction: str
-    """What a prediction looks like, for help and errors."""
+    """The form of a prediction, for help and errors."""
 
     load: Callable[[Path], PlayableSuite]
     limits: AttemptLimits

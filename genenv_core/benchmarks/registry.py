@@ -1,7 +1,7 @@
-"""Finding a benchmark by name: genenv's own, or one of a package with an entry point of the group.
+"""Finds a benchmark by name: genenv's own, or one of a package with an entry point of the group.
 
-Only the chosen one's package is loaded. An entry point in `genenv.benchmarks` names the module's
-`BENCHMARK`.
+It loads only the package of the chosen one. An entry point in `genenv.benchmarks` names the
+module's `BENCHMARK`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def known_benchmarks() -> list[str]:
 def get_benchmark(name: str) -> Benchmark:
     """Return the benchmark of this name; genenv's own wins over another one of the same name.
 
-    Raises ConfigError when the name is unknown, or what has it does not load or is no benchmark.
+    Raises ConfigError for an unknown name, and for one whose object does not load or is no
+    benchmark.
     """
     point = point_of(BENCHMARKS, name, "benchmark")
     with failures_named("benchmark", name, point):

@@ -1,14 +1,14 @@
-"""Metrics over verdicts, each with an interval over items.
+"""Computes metrics over verdicts, each with an interval over items.
 
-A metric is the points got over the points that could be got, summed over items. An item with
-several predictions counts once, with their mean.
+A metric is the points of all items over the most points that they could have. An item with several
+predictions counts once, with their mean.
 
 The interval is a Bayesian bootstrap (Rubin 1981): a draw gives each item a random weight. Half an
 item without a point and half an item with all points count as well. Where an item is right or
 wrong, the draws then have the distribution Beta(k + 1/2, n - k + 1/2), so the interval is Jeffreys'
-(Brown, Cai and DasGupta 2001). It covers the truth where hardly an item is right, which drawing
-items with replacement does not: of 30 items at .05, 77 times in 100. Metrics over the same items
-share their draws; those over other items are drawn by themselves.
+(Brown, Cai and DasGupta 2001). It covers the truth also where hardly an item is right. Drawing
+items with replacement does not: of 30 items at .05, it covers 77 times in 100. Metrics over the
+same items share their draws; others have draws of their own.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from genenv_core.benchmarks.protocol import Composite, Ratio
 DRAWS = 2000
 LEVEL = 0.95
 HALF = 0.5
-"""How much of an item without a point counts beside the items, and how much of one with all."""
+"""Weight of each of two more items, one without a point and one with all points."""
 DRAWN_AT_ONCE = 250_000
-"""Items, which bounds the memory."""
+"""Items in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric's value in [0, 1] with its 95 % interval, and over how many items it is.
+    """A metric's value in [0, 1] with its 95 % interval, and its number of items.
 
-    A composite with a metric that has no item has no value; `missing` names those.
+    A composite has no value where one of its metrics has no item; `missing` names those.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Metric:
 
 
 class Tally:
-    """Adds up what verdicts give to metrics."""
+    """Adds up the points that verdicts give to metrics."""
 
     def __init__(self) -> None:
         self._given: dict[str, dict[str, list[Ratio]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, item: str, measures: Mapping[str, Ratio]) -> None:
-        """Add what one prediction of an item gives to each metric; of nothing it gives nothing."""
+        """Add the points of one prediction of an item to each metric where it could have some."""
         for name, ratio in measures.items():
             if ratio[1]:
                 self._given[name][item].append(ratio)
@@ -90,7 +90,7 @@ def _seed(items: Iterable[str]) -> int:
 
 
 def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the metric of each draw, (DRAWS,); `rows` is (items, 2)."""
+    """Return the metric of each draw, shape (DRAWS,); `rows` has shape (items, 2)."""
     count, possible = len(rows), rows[:, 1].mean()
     none, all_of = possible * rng.standard_gamma(HALF, size=(2, DRAWS))
     at_once = max(1, DRAWN_AT_ONCE // count)
@@ -109,7 +109,7 @@ def _drawn(rows: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.fl
 def _of_equal(count: int, value: float) -> tuple[float, float]:
     """Return the ends of the interval of a metric whose items all have this value.
 
-    Found once for each number of items, since a file may have a key for each line.
+    The cache computes it once for each number of items, since a file may have a key for each line.
     """
     rng = np.random.default_rng(0)
     none, all_of = rng.standard_gamma(HALF, size=(2, DRAWS))

@@ -1,4 +1,4 @@
-"""Model cards of published checkpoints, written from a run's manifests alone."""
+"""Writes model cards of published checkpoints from a run's manifests alone."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _warm_steps(stages: Stages, policy: Policy) -> int:
 
 
 def _origin(stages: Stages, epoch: int, policy: Policy, model: str, steps: int) -> str:
-    """Return what a checkpoint was trained from, in words."""
+    """Return in words what the training of a checkpoint started from."""
     if epoch:
         parent = str(stages[epoch, update_of(policy)].key_parts["inputs"][policy.value])
         digest, _, version = parent.partition("@")
@@ -118,7 +118,7 @@ def _origin(stages: Stages, epoch: int, policy: Policy, model: str, steps: int) 
 
 
 def _architecture(store: Store, stages: Stages, policy: Policy) -> list[tuple[str, str]]:
-    """Return what the first checkpoint's config.json says; training changes none of it."""
+    """Return what the first checkpoint's config.json says, which training does not change."""
     wanted = f"{policy.value}/config.json"
     part = next((p for p in stages[0, FIRST].parts if p.name == wanted), None)
     if part is None:
@@ -132,7 +132,7 @@ def _architecture(store: Store, stages: Stages, policy: Policy) -> list[tuple[st
 
 
 def _data(stages: Stages, epoch: int, policy: Policy, *, given: bool, steps: int) -> list[str]:
-    """Return what was trained on up to an epoch, a line each; `steps` are those of a warm start."""
+    """Return the training data up to an epoch, a line each; `steps` are those of a warm start."""
     if not epoch and given and not steps:
         return ["None in this run: the checkpoint is the given model."]
     lines = [] if given else ["Warm start: examples that the domain itself makes."]

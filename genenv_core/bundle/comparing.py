@@ -1,4 +1,4 @@
-"""How a replay differs from its bundle: one stage's output, and the two installations."""
+"""Says how a replay differs from its bundle: one stage's output, and the two installations."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from genenv_core.storage.records.keys import difference
 from genenv_core.storage.records.manifest import Manifest, Part
 
 SHOWN = 6
-"""Differences of a kind that are listed; the rest is counted."""
+"""Differences of a kind that a message lists; it counts the others."""
 
 BITS = ("processor", "capability", "machine")
-"""What decides the last bits of sums: another one can give other results."""
+"""Facts of a machine that decide the last bits of sums: with others, results can differ."""
 
 COUNT = ("numpy", "polars", "pyarrow", "safetensors", "tokenizers", "torch", "transformers", "trl")
-"""Packages that compute results or write their files; they are named first."""
+"""Packages that compute results or write their files; messages name them first."""
 
 
 def unequal(wanted: Manifest, made: Manifest) -> list[str]:
     """Return how a stage's output differs from the bundle's, a line each; [] when it is equal.
 
-    Compared are the key, the bytes of every table and checkpoint file, and the facts.
+    It compares the key, the bytes of every table and checkpoint file, and the facts.
     """
     if made.key != wanted.key:
         return [f"its key: {line}" for line in difference(wanted.key_parts, made.key_parts)]
@@ -57,9 +57,9 @@ def _part_line(name: str, wanted: Part | None, made: Part | None) -> str:
 class Here:
     """How this installation differs from a bundle's, a line each.
 
-    `bits` can change the last bits of results, `versions` are Python and packages that both have,
-    `code` files of genenv or of a plug-in whose statements differ, `wording` those in which only
-    comments do.
+    `bits` can change the last bits of results. `versions` are Python and packages that both have.
+    `code` are files of genenv or of a plug-in whose statements differ, `wording` those in which
+    only comments differ.
     """
 
     bits: tuple[str, ...]
@@ -75,10 +75,10 @@ def installations(
 ) -> Here:
     """Return how this installation differs; each pair is the bundle's, then this one's."""
     changed = difference(*machines)
-    # As in keys, without the label of a build.
+    # Without the label of a build, as in keys.
     wanted, here = ({n: v.partition("+")[0] for n, v in one.items()} for one in packages)
     versions = [line for line in changed if line.partition(" ")[0] not in BITS]
-    # What one side has beside the other, such as tools for tests, takes no part.
+    # Packages of one side alone, such as tools for tests, take no part.
     both = (wanted.keys() & here.keys()) | set(COUNT)
     wanted, here = ({n: v for n, v in one.items() if n in both} for one in (wanted, here))
     versions += sorted(difference(wanted, here), key=_weight)
@@ -100,7 +100,7 @@ def installations(
 
 
 def listed(lines: tuple[str, ...] | list[str], most: int = SHOWN) -> str:
-    """Return lines as one text, the first ones and how many more there are."""
+    """Return the first lines as one text, with the number of further ones."""
     more = len(lines) - most
     return "; ".join(map(visible, lines[:most])) + (f"; and {more} more" if more > 0 else "")
 
@@ -117,7 +117,7 @@ def _file_line(name: str, wanted: Mapping[str, bytes], here: Mapping[str, bytes]
 
 
 def _same_code(name: str, before: bytes | None, after: bytes | None) -> bool:
-    """Return whether two sources differ in comments and docstrings alone; nothing is run."""
+    """Return whether two sources differ in comments and docstrings alone, without running them."""
     if before is None or after is None or not name.endswith(".py"):
         return not name.endswith((".py", ".sql", ".yaml", ".j2", ".txt"))
     try:

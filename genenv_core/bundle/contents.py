@@ -1,4 +1,4 @@
-"""What is in a bundle: from its parts to the members of the file, and back with every check.
+"""The contents of a bundle: writes parts as members of the file, and reads them with every check.
 
 | member | what it is |
 |---|---|
@@ -6,11 +6,11 @@
 | `config.yaml` | the resolved configuration, without what belongs to a machine |
 | `stages/EPOCH-STAGE.json` | the manifest of each finished stage: its key's parts, its digests |
 | `machine.json` | Python and processor |
-| `locks/` | what is installed, and the locks with hashes where genenv has its repository |
+| `locks/` | the installed packages, and in genenv's repository the locks with hashes |
 | `code/`, `plugin/` | the sources of genenv, and those of a domain of one's own |
 | `cards/` | a model card for each published checkpoint |
 
-There are no weights, no tables, no data of people in it: their digests are.
+It holds no weights, no tables and no data of people, only their digests.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Contents:
 
     @property
     def last(self) -> Place:
-        """Return the last stage that is in it."""
+        """Return the last stage of the bundle."""
         return list(self.stages)[-1]
 
 
@@ -89,7 +89,7 @@ def write(contents: Contents) -> bytes:
 def read(data: bytes) -> Contents:
     """Return the bundle in a file's bytes; raises IntegrityError unless all of it fits together.
 
-    Nothing of it is run, imported or unpickled, and its YAML is not parsed.
+    It runs, imports and unpickles nothing, and does not parse the YAML.
     """
     members = sealed_zip.unpack(data)
     try:
@@ -149,7 +149,7 @@ def _check_listed(members: Mapping[str, bytes], statement: Mapping[str, Any]) ->
 
 
 def _stages(members: Mapping[str, bytes], keys: Mapping[Place, str]) -> dict[Place, Manifest]:
-    """Return the manifests, which are those of the keys that the statement names."""
+    """Return the manifests; raises IntegrityError unless they have the keys of the statement."""
     found: dict[Place, Manifest] = {}
     named = {stage_member(*place): place for place in keys}
     extra = {name for name in members if name.startswith(STAGES)} ^ named.keys()

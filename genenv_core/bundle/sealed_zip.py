@@ -1,9 +1,10 @@
-"""Named members in one file that shows any change: a ZIP archive whose comment is its seal.
+"""Packs named members into one file that shows any change: a ZIP archive, its comment the seal.
 
-The seal is the SHA-256, in hex, of every byte before it, so a flipped, missing or added byte
-anywhere is found before anything else is read. Members are stored, not compressed: equal members
-give equal bytes with every version of zlib, and no archive can grow when it is read. Any tool
-for ZIP archives opens the file. A seal says that the file is whole, not who made it.
+The seal is the SHA-256, in hex, of every byte before it. `unpack` checks it first, so it finds a
+flipped, missing or added byte anywhere before it reads anything else. Members are stored, not
+compressed: equal members give equal bytes with every version of zlib, and no archive can grow when
+someone reads it. Any tool for ZIP archives opens the file. A seal says that the file is whole, not
+who made it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from genenv_core.errors import IntegrityError
 SEAL = 64
 """Bytes of the seal."""
 LARGEST = 512 * 2**20
-"""Bytes of the largest file that is read or written; a run of a thousand epochs has 60 MB."""
+"""Bytes of the largest file to read or write; a run of a thousand epochs has 60 MB."""
 
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644 << 16
@@ -31,7 +32,7 @@ _LONGEST_NAME = 240
 def pack(members: Mapping[str, bytes]) -> bytes:
     """Return the archive of members, by name; equal members give equal bytes.
 
-    Raises IntegrityError for a name that no archive may have, and for more than `LARGEST` bytes.
+    Raises IntegrityError for a forbidden name, and for more than `LARGEST` bytes.
     """
     _check_names(members)
     out = BytesIO()
@@ -49,7 +50,8 @@ def pack(members: Mapping[str, bytes]) -> bytes:
 def unpack(data: bytes) -> dict[str, bytes]:
     """Return the members of an archive by name; raises IntegrityError: what is wrong, and where.
 
-    Names are those of files below one folder, so writing them there overwrites nothing else.
+    Every name stays below one folder, so a caller that writes the members there overwrites nothing
+    outside of it.
     """
     _check_size(len(data))
     if data[-SEAL:] != sha256(data[:-SEAL]).encode():
@@ -97,7 +99,7 @@ def _check_infos(infos: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _damage(data: bytes) -> str:
-    """Return what is wrong with a file whose seal does not fit, and where as far as it shows."""
+    """Return what is wrong with a file whose seal does not fit, and where if that shows."""
     if not data.startswith(_BEGIN):
         return "it does not begin like a bundle: it is another file, or its first bytes are altered"
     end = data.rfind(_END)
@@ -114,7 +116,7 @@ def _damage(data: bytes) -> str:
 
 
 def _altered_member(data: bytes) -> str | None:
-    """Return the first member whose checksum is wrong, None where that does not show."""
+    """Return the first member whose checksum is wrong, or None."""
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             infos = archive.infolist()

@@ -1,4 +1,4 @@
-"""What a bundle says of this installation: sources, installed packages, locks, the machine."""
+"""Describes this installation for a bundle: sources, installed packages, locks, the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("flows", *PROJECT)
 CODE, PLUGIN, LOCKS = "code/", "plugin/", "locks/"
 
 _BESIDE = ("pyproject.toml", "README.md", "LICENSE")
-"""What pip needs to install the packages; it is there where genenv is used from its repository."""
+"""What pip needs to install the packages; only genenv's repository has these files."""
 _LOCKS = ("requirements.lock", "infra/torch-cpu.lock", "infra/torch-cuda.lock")
 
 
@@ -32,7 +32,7 @@ def code_files(home: Path = HOME) -> dict[str, bytes]:
 
 
 def plugin_files(modules: Iterable[str]) -> dict[str, bytes]:
-    """Return the sources of those of these modules that are not genenv's own."""
+    """Return the sources of these modules, without genenv's own."""
     found: dict[str, bytes] = {}
     for module in modules:
         path = source_path(module)
@@ -44,7 +44,7 @@ def plugin_files(modules: Iterable[str]) -> dict[str, bytes]:
 
 
 def lock_files(home: Path = HOME) -> dict[str, bytes]:
-    """Return what is installed, and the locks with hashes where genenv has its repository."""
+    """Return the list of installed packages, and in genenv's repository the locks with hashes."""
     lines = [f"{name}=={version}\n" for name, version in sorted(installed().items())]
     text = "# What was installed beside genenv, by its own metadata.\n" + "".join(lines)
     found = {f"{LOCKS}installed.txt": text.encode()}
@@ -64,7 +64,7 @@ def installed() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """Return what decides the last bits of a result on this machine, beside versions."""
+    """Return Python and this machine: what decides the last bits of a result beside packages."""
     from torch.backends.cpu import get_cpu_capability
 
     return {
@@ -91,7 +91,7 @@ def commit(home: Path = HOME) -> str:
 
 
 def _processor() -> str:
-    """Return the name of the processor, as the system tells it."""
+    """Return the name of the processor, as the system gives it."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:  # no Linux
@@ -101,7 +101,7 @@ def _processor() -> str:
 
 
 def _in_repository(home: Path, names: Iterable[str]) -> Iterator[str]:
-    """Yield those of these files that are there, if the folder is genenv's repository."""
+    """Yield those of these files that exist, if the folder is genenv's repository."""
     project = home / "pyproject.toml"
     if project.is_file() and 'name = "genenv"' in project.read_text(encoding="utf-8"):
         yield from (name for name in names if (home / name).is_file())

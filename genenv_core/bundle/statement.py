@@ -1,14 +1,14 @@
-"""The statement of a bundle: what was made, of what, by what; for tools that read attestations.
+"""The statement of a bundle, for tools that read attestations: outputs, inputs and the builder.
 
 It is an in-toto Statement v1 (in-toto/attestation, spec/v1/statement.md: `_type`, `subject` with
 `name` and `digest`, `predicateType`, `predicate`) whose predicate is SLSA Provenance v1
 (slsa.dev/spec/v1.0/provenance: `buildDefinition` with `buildType`, `externalParameters`,
 `internalParameters`, `resolvedDependencies`; `runDetails` with `builder`, `metadata`,
 `byproducts`). Dependencies and byproducts are ResourceDescriptors, each with `uri`, `digest` or
-`content`. The statement is not signed: sign the file as it is, with any tool for in-toto.
+`content`. genenv does not sign the statement: sign the file as it is, with any tool for in-toto.
 
-What people gave a run has the digest `genenvInput`: of one file its SHA-256, of a folder that of
-the canonical JSON of [name, SHA-256] of its files.
+Inputs from people have the digest `genenvInput`: of one file its SHA-256, of a folder that of the
+canonical JSON of [name, SHA-256] of its files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GIVEN = {
     "offline": "teacher.file",
     "teacher": "teacher.model",
 }
-"""Inputs of stages that people give, and the field that names each."""
+"""Inputs of stages that come from people, and the field that names each."""
 
 Stages = Mapping[tuple[int, str], Manifest]
 
@@ -51,9 +51,9 @@ Stages = Mapping[tuple[int, str], Manifest]
 class Facts:
     """What a statement says beside the configuration and the digests.
 
-    `keys` are those of the stages by epoch and stage, in the order of the run; `given` digests by
-    the field that names the input; `draws` by STAGE@EPOCH; `until` is the last stage, and
-    `epochs` what the run was to have. Times are UTC texts.
+    `keys` are those of the stages by epoch and stage, in the order of the run. `given` are digests
+    by the field that names the input. `draws` are by STAGE@EPOCH. `until` is the last stage, and
+    `epochs` the planned number. Times are UTC texts.
     """
 
     run_id: str
@@ -139,7 +139,7 @@ def subjects(stages: Stages) -> list[dict[str, Any]]:
 
 
 def given_to(stages: Stages) -> dict[str, str]:
-    """Return the digest of each input that people gave, by the field that names it."""
+    """Return the digest of each input from people, by the field that names it."""
     found: dict[str, str] = {}
     for manifest in stages.values():
         inputs = manifest.key_parts.get("inputs", {})
@@ -179,7 +179,7 @@ def config_of(statement: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def facts_of(statement: Mapping[str, Any]) -> Facts:
-    """Return what a statement says; raises IntegrityError for one that is not ours."""
+    """Return what a statement says; raises IntegrityError for one that genenv did not write."""
     with _Reading():
         definition = statement["predicate"]["buildDefinition"]
         inner, details = definition["internalParameters"], statement["predicate"]["runDetails"]
@@ -215,7 +215,7 @@ def facts_of(statement: Mapping[str, Any]) -> Facts:
 
 
 def _check_words(facts: Facts) -> None:
-    """Raise IntegrityError for words that no run has: what is shown must not steer a terminal."""
+    """Raise IntegrityError for words that no run has and that could steer a terminal."""
     last = list(facts.keys)[-1:]
     if any(stage not in STAGES for _, stage in facts.keys) or last != [
         (facts.until.epoch, facts.until.stage)
@@ -229,20 +229,20 @@ def _check_words(facts: Facts) -> None:
 
 
 class _Reading:
-    """Turns what a statement of another form raises into IntegrityError."""
+    """Turns errors of reading a statement of another form into IntegrityError."""
 
     def __enter__(self) -> None:
         """Begin to read."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise IntegrityError where the form is another one."""
+        """Raise IntegrityError where reading failed."""
         if isinstance(error, KeyError | TypeError | ValueError | AttributeError | OverflowError):
             said = f"{type(error).__name__}: {error}"[:160]
             raise IntegrityError(f"{STATEMENT} is not of genenv's form ({said})") from error
 
 
 def _seed(facts: Facts, epoch: int, stage: str) -> int:
-    """Return the seed from which a stage's own seeds are derived."""
+    """Return the seed from which a stage derives its own."""
     draw = facts.draws.get(f"{stage}@{epoch}", 0)
     return stage_seed(facts.seed, stage, epoch, *(("draw", draw) if draw else ()))
 

@@ -1,6 +1,6 @@
-"""Comparing arms over seeds: what is played, what it cost, what is decided, and the page on it.
+"""Compares arms over seeds: reads results and costs, decides, and writes the page.
 
-`genenv_core.config.comparison` says what is to be compared and names the runs. Here `results` reads
-what they came to, through the views; `judging` decides, by `genenv_core.algorithm.paired`; `page`
-writes the HTML page.
+`genenv_core.config.comparison` says what to compare and names the runs. Here `results` reads their
+results through the views, `judging` decides by `genenv_core.algorithm.paired`, and `page` writes
+the HTML page.
 """

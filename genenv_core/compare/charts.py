@@ -1,4 +1,4 @@
-"""The charts of a comparison: an arm's mean over its seeds, with its interval as a band."""
+"""Draws the charts of a comparison: an arm's mean over its seeds, with its interval as a band."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Spot = tuple[float, float]
 def draw(
     comparison: Comparison, judged: JudgedComparison, results: Sequence[Played], *, alpha: float
 ) -> list[Chart]:
-    """Return the charts, in the order in which they are read; `alpha` is the first arm's target."""
+    """Return the charts, in the order of the page; `alpha` is the first arm's target."""
     runs = _finished(judged, results)
     measure, budget = judged.measure, comparison.budget
     seeds = "a band: its 95 % interval over seeds" if len(judged.seeds) > 1 else "one seed"
@@ -85,7 +85,7 @@ def epochs_chart(
     *,
     alone: bool = False,
 ) -> Chart:
-    """Return the chart of the gain by epoch; alone it says what a page around it would say."""
+    """Return the chart of the gain by epoch; an `alone` one has its own legend and y label."""
     measure = judged.measure
 
     def gained(run: Played) -> list[Spot]:
@@ -129,13 +129,13 @@ def banded(
     height: str = "",
     legend: bool = False,
 ) -> Chart:
-    """Return a chart of means with their intervals; the SVG is '' where there is nothing to draw.
+    """Return a chart of means with their intervals; the SVG is '' without a curve.
 
     Args:
-        title: what is drawn.
-        caption: what it says, in a sentence.
+        title: what the chart shows.
+        caption: the same in a sentence.
         label: what x is.
-        lines: by name, the curves that a mean is over; what not all of them have ends it.
+        lines: by name, the curves of each mean, which ends with the shortest one.
         line: y of a dashed line.
         share: whether y is a share of 1.
         height: what y is, where the title does not say it.
@@ -181,5 +181,5 @@ def banded(
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and the ends of its 95 % t interval; of one value no interval."""
+    """Return the mean and the ends of its 95 % t interval; for one value, the value three times."""
     return interval(values) if len(values) > 1 else (values[0], values[0], values[0])

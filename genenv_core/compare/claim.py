@@ -12,19 +12,19 @@ from genenv_core.compare.page import PlayedComparison
 from genenv_core.report.words import MEASURES, spans
 
 CLAIM, FIGURE = "claim.md", "gain.svg"
-"""Their files, beside the page."""
+"""The files of table and figure, beside the page."""
 
 WIDTH = 640
-"""Width of the figure, in pixels, where nothing else says one."""
+"""Width of the figure in pixels, which a page may override."""
 
 _ROOT = re.compile(r":root \{(.*?)\}", re.S)
 _BOX = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 
 
 def claim(made: PlayedComparison, *, version: str) -> str:
-    """Return the verdicts as Markdown, with the figure and what they rest on.
+    """Return the verdicts as Markdown, with the figure and a sentence on the method.
 
-    Where all runs have several domains, a table of all test tasks stands before one a domain.
+    Where all runs have several domains, a table of each follows that of all test tasks.
     """
     judged, asked = made.judged, made.comparison
     first = next(iter(asked.arms))

@@ -1,12 +1,13 @@
-"""Decides a comparison: the first arm against every other, each pair read at an equal budget.
+"""Decides a comparison: the first arm against every other, each pair at an equal budget.
 
-A pair's budget on a seed is the lesser of what the two spent in all, so that a third arm, cheap or
-dear, changes nothing about it. Seeds are the unit. `genenv_core.algorithm.paired` gives the
-interval, the exact test and Holm's adjustment over the pairs.
+A pair's budget on a seed is the lesser of what the two spent in all, so a third arm, cheap or dear,
+does not change it. Seeds are the unit. `genenv_core.algorithm.paired` gives the interval, the exact
+test and Holm's adjustment over the pairs.
 
-In runs of several domains, the gains on the test tasks of each domain are compared in the same way.
-In a measure, the pairs of all domains are one more family for Holm's adjustment: a domain that is
-better by luck is as rare as with one domain, and the verdicts on all tasks stay what they are.
+In runs of several domains, this module compares the gains on the test tasks of each domain in the
+same way. In a measure, the pairs of all domains are one more family for Holm's adjustment. So a
+domain that is better by luck is as rare as with one domain, and the verdicts on all tasks do not
+change.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class ArmVerdict:
 
     @property
     def note(self) -> str:
-        """Return the seeds, the exact test, and what is missing to a decision or a claim."""
+        """Return the seeds, the exact test, and how many seeds a decision or a claim lacks."""
         found = self.difference
         parts = [f"{found.seeds} seeds"]
         if found.seeds >= FEWEST:
@@ -85,7 +86,7 @@ class ArmVerdict:
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """An arm against itself over disjoint seeds: the mean difference should not stand out.
+    """An arm against itself over disjoint seeds: the mean difference should be near 0.
 
     `low` and `high` are the ends of Welch's 95 % interval.
     """
@@ -107,11 +108,12 @@ Pair = tuple[Reading, Reading]
 
 @dataclass(frozen=True, slots=True)
 class JudgedComparison:
-    """What a comparison came to.
+    """The results of a comparison.
 
-    `seeds` are those that every arm has finished, `ends` their runs at the end, seed by seed,
-    `pairs` what each verdict compares, by the other arm's name. The deciding measure comes first.
-    `by_domain` are verdicts on the test tasks of single domains, [] unless all runs have several.
+    `seeds` are those that every arm has finished, `ends` their runs at the end, seed by seed.
+    `pairs` are what each verdict compares, by the other arm's name. The deciding measure comes
+    first. `by_domain` are verdicts on the test tasks of single domains, [] unless all runs have
+    several.
     """
 
     measure: Measure
@@ -146,7 +148,7 @@ class JudgedComparison:
 def too_few(comparison: Comparison) -> str:
     """Return in words that a comparison has too few seeds to decide anything, '' if it has enough.
 
-    It is known before any run.
+    It takes the plan alone, before any run.
     """
     seeds, others = len(comparison.seeds), len(comparison.arms) - 1
     fewest = fewest_seeds(others)
@@ -157,10 +159,10 @@ def too_few(comparison: Comparison) -> str:
 
 
 def judge(comparison: Comparison, results: Sequence[Played]) -> JudgedComparison:
-    """Return what is decided on the seeds that every arm has finished.
+    """Decide on the seeds that every arm has finished.
 
-    An arm that spends nothing of the budget, such as `base` where that is steps, is read at its
-    end, and so is the other one. Raises ConfigError for a measure that the runs do not have.
+    Where an arm spends nothing of the budget, as `base` does of steps, it counts at its end, and
+    the other arm at its own. Raises ConfigError for a measure that the runs do not have.
     """
     played = {(run.arm, run.seed): run for run in results}
     first, *others = comparison.arms

@@ -1,4 +1,4 @@
-"""The page on a comparison, and the same as plain values for machines."""
+"""Renders the page on a comparison, and gives the same as plain values for machines."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def run_page(run_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlayedComparison:
-    """A comparison that was played: its runs, what they came to, and why some did not finish.
+    """A played comparison: its runs, their results, and why some did not finish.
 
-    `failures` are (arm, seed, reason). `root` is as commands name it.
+    `failures` are (arm, seed, reason). `root` is the root as commands name it.
     """
 
     comparison: Comparison
@@ -58,7 +58,7 @@ class PlayedComparison:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What an arm spent until it was read against `against`, on average over seeds."""
+    """What an arm spent up to its budget against `against`, on average over seeds."""
 
     arm: str
     against: str
@@ -96,12 +96,12 @@ def _verdict(one: ArmVerdict) -> dict[str, Any]:
 
 
 def _read(reading: Reading) -> dict[str, Any]:
-    """Return a reading; gains by domain only in a run of several."""
+    """Return a reading as plain values; gains by domain only in a run of several."""
     return {k: v for k, v in asdict(reading).items() if k != "by_domain" or v}
 
 
 def _by_domain(judged: JudgedComparison) -> dict[str, Any]:
-    """Return the verdicts on single domains, and how many a family of Holm's adjustment has."""
+    """Return the verdicts on single domains, and the size of their family for Holm."""
     return {
         "family": len(judged.of_domains(judged.measure)),
         "verdicts": [_verdict(one) for one in judged.by_domain],
@@ -149,7 +149,7 @@ def _statements(made: PlayedComparison) -> list[str]:
 
 
 def spending(pairs: Mapping[str, Sequence[Pair]]) -> list[Spending]:
-    """Return what the two arms of each pair spent until they were read."""
+    """Return what the two arms of each pair spent up to their budget."""
     found: list[Spending] = []
     for read in pairs.values():
         own, other = ([pair[place] for pair in read] for place in (0, 1))

@@ -32,14 +32,14 @@ SELECT e.run_id, e.epoch, e.p_hat, e.mean_response_tokens AS response_tokens,
 FROM epochs AS e JOIN evidence AS v USING (run_id, epoch)
 WHERE e.run_id IN ({runs}) ORDER BY e.run_id, e.epoch
 """
-"""The statements that a page's numbers are from; the page shows them with the runs filled in."""
+"""The statements behind a page's numbers; the page shows them with the runs filled in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run after an epoch: what it has spent so far, and its test tasks by measure.
+    """A run after an epoch: its spending so far, and its test results by measure.
 
-    `gains` and `values` are means over the test tasks; epoch 0 has spent nothing and gained 0.
+    `gains` and `values` are means over the test tasks. Epoch 0 has spent 0 and gained 0.
     `by_domain` has the gains over the test tasks of each domain, in a run of several.
     """
 
@@ -80,7 +80,7 @@ def statement(sql: str, runs: Sequence[PlannedRun]) -> str:
 def read_results(con: duckdb.DuckDBPyConnection, runs: Sequence[PlannedRun]) -> list[Played]:
     """Return the runs that have at least one epoch, in their order, from a connection over them.
 
-    Epochs beyond those of a run's configuration here are left out: another command played them.
+    Skips epochs beyond those of a run's configuration here: another command played them.
     """
     gains = query(con, statement(GAINS, runs)).to_dicts()
     epochs = query(con, statement(EPOCHS, runs)).to_dicts()

@@ -15,7 +15,7 @@ from genenv_core.types import FinishReason, Policy
 from schemas.enums import MixtureShare
 
 Advantages = Callable[[Sequence[Sequence[float]]], Sequence[Sequence[float]]]
-"""Makes the advantage of each rollout, by groups, of the rewards of all groups of an update."""
+"""Computes the advantage of each rollout from the rewards of all groups of an update, by group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ def agent_rows(
 ) -> UpdateRows:
     """Return the rows of an update of pi_agent, whole groups adjacent, in drawn order.
 
-    Each sequence of an attempt is a row; those of one attempt are adjacent, in order. They share
-    its reward, and whether a limit ended it. An attempt is drawn with all of its sequences.
+    Each sequence of an attempt is a row; the rows of an attempt are adjacent and in order. They
+    share its reward, and whether a limit ended it. An attempt is drawn with all of its sequences.
 
     `new` are rows of D_train of this epoch, `stored` those of earlier ones, `tokens` and
     `traces` the tables `trace_tokens` and `traces` of both. `policy_version` is the agent's now.
-    `max_groups` is the most that an update draws; `advantages` are the algorithm's.
-    `domains` are those of a run of several, which share the stored groups. `sequences` is the table
-    `trace_sequences` of both; where the drawn attempts have none, rows have no column `sequence`.
+    The update draws at most `max_groups`; the algorithm computes `advantages`. `domains` are those
+    of a run of several, which share the stored groups. `sequences` is the table `trace_sequences`
+    of both. Where the drawn attempts have no further sequence, rows have no column `sequence`.
     """
     current, max_age = policy_version, mixture.max_policy_age
     young = [admissible(v, current=current, max_age=max_age) for v in stored["policy_version"]]
@@ -74,7 +74,7 @@ def agent_rows(
 
 
 def _with_further(first: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Return rows of attempts, each with the rows of its further sequences behind it."""
+    """Return rows of attempts, each followed by the rows of its further sequences."""
     ids = ("prompt_ids", "token_ids", "logprobs", "loss_mask")
     placed = first.with_row_index("place").with_columns(sequence=pl.lit(0, pl.Int64))
     further = placed.drop("sequence", *ids).join(

@@ -1,4 +1,4 @@
-"""Stage `rollout`: the tasks that are attempted, their seeds, and the rows of the attempts."""
+"""Stage `rollout`: chooses the tasks and seeds of the attempts, and makes their rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def attempted(
     window: Window | None = None,
     shares: Shares | None = None,
 ) -> list[Task]:
-    """Return the epoch's chosen new tasks, then base tasks among `data`, drawn for this epoch.
+    """Return the epoch's chosen new tasks, then base tasks that it draws from `data`.
 
     With a window, only the new tasks in it. Each of several domains has its share of base tasks.
     """
@@ -79,7 +79,7 @@ def attempt(
     """
     wanted = [place for shard in shards.values() for place in shard]
     shard_of = {place: number for number, shard in shards.items() for place in shard}
-    # By place, not by id: ids change with every setting, and the draw should not.
+    # By place: ids change with every setting, and the draw should not.
     place_of = {tasks[place].task_id: place for place in wanted}
     made: dict[int, dict[int, list[Rollout]]] = {number: {} for number in shards}
     for index, rollouts in player.groups(
@@ -161,7 +161,7 @@ def _payload(
 
 
 def _more(group: str, rollout: Rollout) -> list[dict[str, Any]]:
-    """Return the rows of `trace_sequences` of an attempt; most have none."""
+    """Return the rows of `trace_sequences` of an attempt; [] for most."""
     trace = trace_id(group, rollout.sample_index)
     return [
         {"trace_id": trace, "sequence": number, **asdict(one)}

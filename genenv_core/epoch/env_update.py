@@ -1,10 +1,11 @@
 """The generations that an update of pi_env learns from, and those along which it computes its KL.
 
-It learns from rows of D_env that the filter kept. Those are a choice by reward, from several epochs
-perhaps, and so no samples of pi_env. The KL to pi_env^0 is an expectation under pi_env itself: it
-is computed along what pi_env wrote in this epoch, kept or rejected alike. So it does not see what
-pi_env has ceased to write. Rehearsal does (Robins, Connection Science 7, 1995): a share of the rows
-are texts of pi_env^0, whose likelihood is the KL the other way around, but for a constant.
+pi_env learns from rows of D_env that the filter kept. The filter chose them by reward, from several
+epochs perhaps, so they are no samples of pi_env. The KL to pi_env^0 is an expectation under pi_env
+itself: the update computes it along what pi_env wrote in this epoch, kept or rejected alike. So the
+KL does not see what pi_env has ceased to write. Rehearsal does (Robins, Connection Science 7,
+1995): a share of the rows are texts of pi_env^0, whose likelihood is the KL the other way around,
+but for a constant.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def row_weights(
 ) -> list[float]:
     """Return the weight of each row of D_env that an update learns from, in order.
 
-    Rows are paid as stored. Where pay is R_env and the target is not alpha, they are paid R_env of
-    their skill with the target in place of alpha: rows of earlier epochs too. For a generation with
-    several tasks, the skill is their mean, and its family that of the task that its row names: the
-    first attempted.
+    A row has its stored pay. Where pay is R_env and the target is not alpha, every row, also of
+    earlier epochs, gets R_env of its skill with the target in place of alpha. A generation with
+    several tasks has their mean skill, and the family of the task that its row names: the first
+    attempted.
     """
     if rwr.pay == "alpha" and target != curriculum.alpha:
         skills = kept.select(pl.coalesce("skill", "p_hat")).to_series()
@@ -62,9 +63,9 @@ def row_weights(
 def rehearsed(
     first: pl.DataFrame, learned: pl.DataFrame, *, share: float, seed: int
 ) -> pl.DataFrame:
-    """Return texts of the first pi_env, drawn by lot, none of them in `learned`, in their order.
+    """Draw texts of the first pi_env that are not in `learned`; return them in their order.
 
-    So many that they are `share` of the update's rows, rounded; fewer where there are fewer.
+    Their number makes them `share` of the update's rows, rounded; fewer where there are fewer.
     """
     known = learned["generation_id"].implode()
     others = first.filter(~pl.col("generation_id").is_in(known))
@@ -74,7 +75,7 @@ def rehearsed(
 
 
 def _share(row: Mapping[str, Any], epoch: int, drawn: Collection[str]) -> str:
-    """Return why a text is in the update; `drawn` are the ids of those that are rehearsed."""
+    """Return why a text is in the update; `drawn` are the ids of the rehearsed ones."""
     if row["generation_id"] in drawn:
         return MixtureShare.REHEARSAL.value
     return (MixtureShare.NEW if row["epoch"] == epoch else MixtureShare.HISTORY).value
@@ -92,22 +93,21 @@ def env_rows(
     rwr: RwrConfig,
     curriculum: CurriculumConfig,
 ) -> UpdateRows:
-    """Return the rows of an update of pi_env: those the k_min filter kept, weighted by
-    what they are paid.
+    """Return the rows of an update of pi_env: those that the k_min filter kept, weighted by pay.
 
-    After them come the rows that only the KL is along, with weight 0. There are no rows without one
-    to learn from, or without one of this epoch.
+    After them come the rows that only the KL uses, with weight 0. The result is empty without a row
+    to learn from, and without a text of this epoch.
 
     Args:
         pools: rows of D_env of the window's epochs, with this one.
         generations: the texts of those epochs.
-        tasks: the tasks that these became.
-        first: texts of the first pi_env that became valid tasks; None where none are rehearsed.
+        tasks: the tasks in these texts.
+        first: texts of the first pi_env that became valid tasks; None without rehearsal.
         epoch: number of the round.
-        target: success rate that the weights reward; see `tracked_target`.
-        seed: of the lot of `first`.
-        rwr: temperature and families of the weights, and the most rows for the KL: these are
-            evenly spread over the epoch's.
+        target: skill that the weights reward; see `tracked_target`.
+        seed: of the draw from `first`.
+        rwr: temperature and families of the weights, and the most rows for the KL, which are spread
+            evenly over the epoch's.
         curriculum: alpha and beta of R_env.
     """
     kept, fresh = pools.filter(pl.col("kept")), on_policy(generations, epoch=epoch)

@@ -26,14 +26,14 @@ from schemas.enums import EvaluationMode, Split
 from schemas.registry import spec
 
 CHUNK = 512
-"""Tasks whose attempts are made in step; the unit of progress."""
+"""Tasks that the player attempts in step; the unit of progress."""
 
 _NO_MEASURE = {"epoch", "inputs.agent", "inputs.update", "inputs.earlier"}
-"""Parts of the stage's key that decide no measurement where the evaluated weights are the same."""
+"""Parts of the stage's key that change no measurement of the same weights."""
 
 
 def candidate(current: CheckpointRef, update: ArtifactRef | None, epoch: int) -> CheckpointRef:
-    """Return the checkpoint to evaluate: the one that the update made, else the current one."""
+    """Return the checkpoint to evaluate: that of the update, else the current one."""
     if update is None or current.name not in update.checkpoints:
         return current
     digest = update.checkpoints[current.name]
@@ -43,12 +43,12 @@ def candidate(current: CheckpointRef, update: ArtifactRef | None, epoch: int) ->
 def stands(earlier: Manifest, key_parts: Mapping[str, Any], subject: CheckpointRef) -> bool:
     """Return whether an earlier evaluation is what evaluating `subject` again would give.
 
-    It is when it measured the same weights, its key differs from this one in nothing that decides
-    a measurement, and every attempt came to a verdict: one that was lost is tried again.
+    That asks for the same weights, for a key that differs in no part that changes a measurement,
+    and for a verdict on every attempt. The stage tries lost attempts again.
 
     Args:
         earlier: manifest of the evaluation.
-        key_parts: of the evaluation that it may stand for.
+        key_parts: those of the evaluation that it may stand for.
         subject: the checkpoint to evaluate.
     """
     same = earlier.facts["agent_checkpoint"] == subject.digest and "lost" not in earlier.facts
@@ -85,7 +85,7 @@ def repeated(
 
 @dataclass(frozen=True, slots=True)
 class _EvaluationWay:
-    """How the tasks of a split are attempted: the mode, attempts a task, sampling parameters."""
+    """How to attempt the tasks of a split: the mode, attempts a task, sampling parameters."""
 
     split: Split
     mode: EvaluationMode
@@ -108,9 +108,10 @@ def evaluate_candidate(
     """Return `evaluations` of every held-out task, and their texts; facts are means by way.
 
     An attempt that an environment or an engine broke has a text and no verdict, and counts in no
-    mean; where there are some, the fact `lost` is their number, `lost_first` the error of one.
-    Raises StageError where a way has no verdict at all.
-    Both splits are sampled; the test tasks are attempted greedily too, where that is on.
+    mean. The fact `lost` is the number of such attempts, `lost_first` the error of one. Raises
+    StageError where a way has no verdict at all.
+    The player samples answers to the tasks of both splits. With `evaluation.greedy` it attempts the
+    test tasks greedily too.
 
     Args:
         player: the evaluated checkpoint.
@@ -119,8 +120,8 @@ def evaluate_candidate(
         data: the run's base and held-out tasks.
         epoch: number of the round.
         evaluation: how often, and whether also greedily.
-        settings: of the sampling of the game's rollouts.
-        seed_for: the seed of a turn, the same in every epoch, so that epochs can be compared.
+        settings: how the game's rollouts are sampled.
+        seed_for: the seed of a turn, the same in every epoch, so that epochs are comparable.
         progress: called with each chunk of tasks.
     """
     sampling = SamplingParams(settings.max_tokens, settings.temperature, settings.top_p)
@@ -216,7 +217,7 @@ def _text(row: dict[str, Any], rollout: Rollout) -> dict[str, Any]:
 
 
 def _row(task: Task, rollout: Rollout, domain: Domain) -> dict[str, Any]:
-    """Return the row of an attempt at a task; one cut short has failed, whatever its answer."""
+    """Return the row of an attempt at a task; one that broke off has failed, whatever it said."""
     broken = Verdict(0.0, False, rollout.error)
     verdict = broken if rollout.error else judged(domain, task.draft, rollout.messages)
     return {

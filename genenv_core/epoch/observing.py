@@ -1,7 +1,7 @@
-"""Stage `score`: compares what pi_env said in the place of the tools with the truth.
+"""Stage `score`: compares what pi_env answered in the place of the tools with the truth.
 
-`genenv_core.play.fidelity` has the rule; here are its rows. The stage `rwr_update` asks a new
-pi_env again at the same turns, and needs the same seeds.
+`genenv_core.play.fidelity` has the rule; this module makes its rows. The stage `rwr_update` asks a
+new pi_env again at the same turns, and needs the same seeds.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def replayed(
     *,
     only: Container[str] | None = None,
 ) -> Iterator[tuple[Mapping[str, Any], TaskDraft, Answered]]:
-    """Yield every turn at which pi_env was asked, with its trace and task.
+    """Yield every turn at which the stage `rollout` asked pi_env, with its trace and task.
 
-    The arguments are those of `observed`; `only` names the traces that are played again, None for
-    all. The others count for the places of groups.
+    The arguments are those of `observed`. `only` names the traces to play again, None for all; the
+    other traces still count for the places of groups.
     """
     places: dict[str, int] = {}
     for trace in traces:

@@ -105,7 +105,8 @@ def _paid(
 def _d_env(paid: pl.DataFrame, selections: pl.DataFrame, lambda_: float) -> pl.DataFrame:
     """Return the generations with attempted tasks, with their weight and the filter's decision.
 
-    A generation with several tasks is one row with their mean pay; one kept task keeps it.
+    A generation with several tasks is one row with their mean pay. The row is kept where the filter
+    keeps one of its tasks.
     """
     kept = _of(selections, Policy.ENV).select("group_id", "kept")
     rows = (

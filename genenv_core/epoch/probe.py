@@ -1,14 +1,14 @@
 """Stage `rwr_update`: samples a new pi_env, to measure its KL to the first one, and its truth.
 
-The rows that an update was computed on say too little: pi_env was fitted to them, and after some
-steps it writes other ones. So the new pi_env answers the epoch's prompts again. Summed over the
-tokens of a generation, the KL of each token's whole distribution has the mean KL(pi_env ||
-pi_env^0), nats a sequence. Its variance is below that of log pi - log pi0 of the sampled tokens,
-which it is the conditional mean of (Rao-Blackwell).
+The update's own rows say too little: the update fitted pi_env to them, and after some steps pi_env
+writes other texts. So the new pi_env answers the epoch's prompts again. Summed over the tokens of a
+generation, the KL of each token's whole distribution has the mean KL(pi_env || pi_env^0), nats a
+sequence. It is the conditional mean of log pi - log pi0 of the sampled tokens, so it has a smaller
+variance (Rao-Blackwell).
 
-Both policies are taken at temperature 1, without nucleus or grammar, as the update takes them. The
-generations are sampled as configured: with another temperature, a nucleus or a grammar, the number
-is the KL along what pi_env writes under them.
+The KL takes both policies at temperature 1, without nucleus or grammar, as the update does. The
+engine samples the generations as configured: with another temperature, a nucleus or a grammar, the
+number is the KL along what pi_env writes under them.
 
 Where pi_env plays the tools, the new one also answers again what the last one answered in this
 epoch, and the probe compares it with the domain's own code (`genenv_core.play.fidelity`).
@@ -51,7 +51,7 @@ def fresh_generations(
     count: int,
     seed_for: SeedFor,
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return (prompt ids, token ids) of `count` new generations, without those that failed.
+    """Return (prompt ids, token ids) of `count` new generations, without failed ones.
 
     Args:
         engine: the new pi_env.
@@ -60,7 +60,7 @@ def fresh_generations(
         count: number of generations to ask for; prompts repeat when there are fewer.
         seed_for: the seed of a generation.
 
-    Raises EngineError when fewer than two succeed: these would have no standard error.
+    Raises EngineError when fewer than two succeed: one alone has no standard error.
     """
     asked = generations[evenly(generations.height, count)].select("prompt_ids", "grammar")
     requests = [
@@ -97,10 +97,10 @@ def asked_before(
     *,
     count: int,
 ) -> list[tuple[TaskDraft, Answered]]:
-    """Return `count` turns at which pi_env was asked, evenly spread over `observations`.
+    """Return `count` turns at which pi_env answered, evenly spread over `observations`.
 
-    They repeat when there are fewer; without any, the list is empty. `traces` are the epoch's,
-    with their `messages`; `seed_of` gives the seed of an episode.
+    Turns repeat when there are fewer; the list is empty without any. `traces` are the epoch's, with
+    their `messages`; `seed_of` gives the seed of an episode.
     """
     if observations.is_empty():
         return []
@@ -123,13 +123,13 @@ def fresh_answers(
     structured: bool,
     seed_for: SeedFor,
 ) -> list[Fidelity]:
-    """Return how true the new pi_env is at each of these turns, without those that failed.
+    """Return how true the new pi_env is at each of these turns, without failed answers.
 
     Args:
         engine: the new pi_env.
-        simulator: its prompts, and what counts as an answer.
+        simulator: makes its prompts, and reads its answers.
         asked: the stored turns, each with its task.
-        params: how the tools are sampled.
+        params: how to sample the tools' answers.
         structured: whether the engine holds answers to the domain's schema.
         seed_for: the seed of an answer.
 

@@ -26,7 +26,7 @@ from schemas.enums import EvaluationMode, Gate, Split, UpdateAction
 class Update:
     """What an update did to a policy.
 
-    `parent` and `digest` are the checkpoints before and after it, equal if it was skipped.
+    `parent` and `digest` are the checkpoints before and after it, equal for a skipped update.
     """
 
     action: UpdateAction
@@ -38,7 +38,7 @@ class Update:
 
     @classmethod
     def of(cls, update: Manifest, current: CheckpointRef) -> Self:
-        """Return the update of an update's manifest; `current` is the policy's checkpoint."""
+        """Read the manifest of an update; `current` is the policy's checkpoint before it."""
         facts = update.facts
         action = UpdateAction(facts["action"])
         skipped = action is UpdateAction.SKIPPED
@@ -55,7 +55,7 @@ class Update:
 class HeldoutSuccess:
     """A checkpoint's success on the held-out tasks.
 
-    `validation` decides; `test` holds columns of `epochs` and is shown, and nothing else reads it.
+    The gates read `validation` alone. `test` holds columns of `epochs`, for people to read.
     """
 
     validation: float
@@ -63,7 +63,7 @@ class HeldoutSuccess:
 
     @classmethod
     def of(cls, evaluation: Manifest) -> Self:
-        """Return what an evaluation measured."""
+        """Read the manifest of an evaluation."""
         test = evaluation.facts[Split.TEST]
         columns = {
             "heldout_success": test[EvaluationMode.SAMPLED],
@@ -95,7 +95,7 @@ def publish_candidates(
     gates: GatesConfig,
     curriculum: CurriculumConfig,
 ) -> Output:
-    """Return `checkpoints` and `epochs`; facts are what the next epoch starts from.
+    """Return `checkpoints` and `epochs`; the next epoch starts from the facts.
 
     Args:
         updates: of both policies.
@@ -106,12 +106,12 @@ def publish_candidates(
         traces: the epoch's traces.
         task_scores: the epoch's groups.
         selections: the epoch's decisions.
-        rollout_metrics: metrics of the rollouts, kept beside those of pi_agent's update.
-        fidelity: of what pi_env said in the place of the tools, None where they were executed.
-        tasks_note: what is wrong with the epoch's tasks, '' for nothing.
+        rollout_metrics: metrics of the rollouts, stored beside those of pi_agent's update.
+        fidelity: of what pi_env answered in the place of the tools, None where the tools ran.
+        tasks_note: what is wrong with the epoch's tasks, else ''.
         epoch: number of the round.
         gates: limits of a candidate.
-        curriculum: the settings that the summary judges tasks by.
+        curriculum: the settings by which the summary judges tasks.
     """
     if fidelity is not None:
         agent = updates[Policy.AGENT]
@@ -186,9 +186,9 @@ def publish_first(
     measured: HeldoutSuccess,
     warm_starts: Mapping[str, Mapping[str, float]],
 ) -> Output:
-    """Return `checkpoints` that the game starts from; no gate can close yet.
+    """Return the `checkpoints` that the game starts from, all of them with open gates.
 
-    `warm_starts` are the metrics of each warm start, by policy; a given model may lack one.
+    `warm_starts` are the metrics of each warm start, by policy; a given model may have none.
     """
     rows = [
         {
@@ -233,7 +233,7 @@ def _of_tasks(
     selections: pl.DataFrame,
     curriculum: CurriculumConfig,
 ) -> dict[str, Any]:
-    """Return the columns of `epochs` about new tasks; means over no tasks are null."""
+    """Return the columns of `epochs` about new tasks; without tasks, means are null."""
     groups = new_groups(task_scores)
     band = [
         in_band(skill, alpha=curriculum.alpha, k_min=curriculum.k_min)
@@ -243,7 +243,7 @@ def _of_tasks(
     attempts = int(groups["n"].sum())
     verdicts = with_verdict(traces)
     of_new = verdicts.join(groups, on="group_id", how="semi")
-    # Of a set that is played over several epochs, those of this epoch.
+    # A set lasts for several epochs: these are the tasks of this one.
     attempted = tasks.join(groups, on="task_id", how="semi", maintain_order="left")
     return {
         "tasks_generated": tasks.height,
@@ -263,7 +263,7 @@ def _of_tasks(
 
 
 def _refilled(tasks: pl.DataFrame, traces: pl.DataFrame) -> int | None:
-    """Return how many tasks of the reserve were attempted; None without a reserve."""
+    """Return how many tasks of the reserve the epoch attempted; None without a reserve."""
     reserve = reserve_tasks(tasks)
     if reserve.is_empty():
         return None

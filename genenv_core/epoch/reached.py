@@ -1,4 +1,4 @@
-"""Says what the start reached: how far each warm start came, and what the first models do."""
+"""Says in lines how far each warm start came, and how well the first models do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def warm_start_lines(bootstrap: Mapping[str, Any]) -> list[str]:
 
 
 def first_texts_line(bootstrap: Mapping[str, Any], epoch: Mapping[str, Any]) -> str:
-    """Return how many of the texts that a warm-started pi_env wrote first are valid, or ''.
+    """Return how many of the first texts of a warm-started pi_env are valid, or ''.
 
-    `epoch` is the row of `epochs` of epoch 1, whose texts the checkpoint of bootstrap wrote.
+    `epoch` is the row of `epochs` of epoch 1: the checkpoint of bootstrap wrote its texts.
     """
     written = epoch.get("tasks_generated")
     if not written or Policy.ENV not in bootstrap.get(WARM_STARTS, {}):
@@ -43,7 +43,7 @@ def reached_lines(
     measured: Mapping[str, float | None],
     epoch: Mapping[str, Any],
 ) -> list[str]:
-    """Return all that is known of what the start reached; a mapping without its values is empty.
+    """Return the lines of all three functions above; a mapping without its values gives no line.
 
     `bootstrap` are the facts of that stage, `measured` and `epoch` rows of `epochs` as above.
     """

@@ -33,8 +33,8 @@ class Output:
 class UpdateRows:
     """The rows of one update.
 
-    `training` is for its trainer (see `GrpoRequest`, `RwrRequest`); `samples` are the same rows in
-    the table `update_samples`, so that a checkpoint can be traced to them.
+    `training` is for its trainer (see `GrpoRequest`, `RwrRequest`). `samples` are the same rows in
+    the table `update_samples`, which links a checkpoint to them.
     """
 
     training: pl.DataFrame
@@ -42,7 +42,7 @@ class UpdateRows:
 
     @property
     def learned(self) -> pl.DataFrame:
-        """Return the samples that the policy learns from: not those that only a KL is along."""
+        """Return the samples that the policy learns from, without those that only the KL uses."""
         return self.samples.filter(pl.col("weight").is_null() | (pl.col("weight") > 0))
 
 
@@ -62,7 +62,7 @@ def draft_columns(draft: TaskDraft) -> dict[str, Any]:
 
 
 def data_tasks(drafts: Mapping[TaskSource, Sequence[TaskDraft]], scope: str) -> pl.DataFrame:
-    """Return `tasks` of a bootstrap by source, numbered through."""
+    """Return the rows of `tasks` of a bootstrap, by source, with one numbering."""
     listed = [(source, draft) for source, of_it in drafts.items() for draft in of_it]
     rows = [
         {
@@ -92,7 +92,7 @@ def new_groups(task_scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_verdict(traces: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of `traces` that say something about the agent: those that were not lost."""
+    """Return the rows of `traces` that say something about the agent: all but the lost ones."""
     judging = [cause.value for cause in Cause if cause.judges]
     return traces.filter(pl.col("cause").is_null() | pl.col("cause").is_in(judging))
 

@@ -1,6 +1,6 @@
-"""Stage `score`: R_agent of each trace, p_hat and R_env of each task, context and batch.
+"""Stage `score`: computes R_agent of each trace, p_hat and R_env of each task, context and batch.
 
-Where pi_env played the tools, also how true each of its answers is.
+Where pi_env played the tools, it also says how true each of its answers is.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def score(
 ) -> Output:
     """Return `scores` of every verdict and `task_scores` of every group; facts are of new tasks.
 
-    An attempt that an environment or an engine broke has no verdict, and a group with fewer than
-    `curriculum.least_n` no row.
+    An attempt that an environment or an engine broke has no verdict. A group with fewer verdicts
+    than `curriculum.least_n` has no row.
     Where pi_env played the tools there is a third table, `observations`, and the fact `fidelity`,
-    their mean. Elsewhere there is neither, so the output of such a run stays what it was. `seed_of`
-    gives the seed that an attempt's episode has in the stage `rollout`.
+    their mean. All other runs have the output that they had before that table. `seed_of` gives the
+    seed that an attempt's episode has in the stage `rollout`.
     """
     by_id = {task.task_id: task for task in tasks}
     played = with_messages(traces, trace_tokens)
@@ -76,14 +76,14 @@ def verdicts_of(
 ) -> list[dict[str, Any]]:
     """Return the rows of `scores` of the attempts that have a verdict; raises as `judge`.
 
-    `played` are rows of `traces` with their messages, `tasks` those that they are at, by id.
+    `played` are rows of `traces` with their messages, `tasks` their tasks by id.
     """
     verdicts = with_verdict(played)
     return [judge(row, tasks[row["task_id"]], domain) for row in verdicts.iter_rows(named=True)]
 
 
 def judge(trace: Mapping[str, Any], task: Task, domain: Domain) -> dict[str, Any]:
-    """Return the row of `scores` of a trace, given with its messages; one cut short gets 0.
+    """Return the row of `scores` of a trace with its messages; one that broke off gets 0.
 
     Raises DomainError for an invalid verdict, such as a reward outside of [0, 1] or NaN.
     """
@@ -111,7 +111,7 @@ def task_rows(
     """Return the rows of `task_scores`, one a group, in order of their first verdict.
 
     `sizes` are the attempts of each group, with and without a verdict.
-    R_env rewards new tasks, so a base task has no R_env and counts in no p_hat of a context or
+    R_env rewards new tasks alone: a base task has no R_env, and counts in no p_hat of a context or
     batch.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}

@@ -1,4 +1,4 @@
-"""Stage `filter`: the tasks that each update may use, and for all others the reason."""
+"""Stage `filter`: decides which tasks each update may use, with a reason for all others."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def select(
 
     Args:
         tasks: the epoch's rows of `tasks`.
-        task_scores: the epoch's groups, rated by the stage `score`.
-        traces: the epoch's attempts, also of groups that have too few verdicts to be rated.
+        task_scores: the epoch's groups, as the stage `score` rates them.
+        traces: the epoch's attempts, also of groups with too few verdicts for a rating.
         epoch: number of the round.
         curriculum: level, alpha and band.
     """

@@ -33,37 +33,37 @@ TROUBLES = {
 """By name of the fact: the error, with what to do, when two epochs in a row have it."""
 
 MANY = 0.5
-"""Share of attempts that end in an error from which on the epoch warns."""
+"""The epoch warns from this share of attempts that end in an error."""
 
 NEARLY_ALL = 0.9
-"""Share of attempts cut off at a bound from which on a warning says so."""
+"""The epoch warns from this share of attempts that a bound cuts off."""
 
 BOUNDS = ("max_tokens", "max_turns", "max_length")
 
 ONE_FAMILY = 0.9
-"""Share of an epoch's attempted tasks in one family from which on the epoch warns."""
+"""The epoch warns from this share of its attempted tasks in one family."""
 
 SAME_REQUESTS = 0.75
-"""Share of the attempted tasks whose request repeats another's from which on the epoch warns.
+"""The epoch warns from this share of attempted tasks whose request repeats another's.
 
 Requests of `trails`, whose worlds differ behind equal words, repeat in .7 of the tasks of runs that
-gain; they repeat in .84 of those of a run that wrote little else and gained nothing."""
+gain, and in .84 of those of a run that wrote little else and did not gain."""
 
 REPEATS = 0.5
-"""Share of pi_env's texts that were tasks before from which on the epoch warns."""
+"""The epoch warns from this share of pi_env's texts that were tasks before."""
 
 SAME_WORD, MORE_OFTEN = 0.5, 4.0
-"""An epoch warns of a word that this share of its attempted tasks has, and that is this many times
+"""The epoch warns of a word that this share of its attempted tasks has, and that is this many times
 as frequent in their requests as in those of the base tasks.
 
-In runs that gain, a word that common is at most 2.4 times as frequent. Where pi_env ended in a
-pocket of one word, it was 4 to 9 times."""
+In runs that gain, a word that common is at most 2.4 times as frequent. Where pi_env ended up with
+one word, it was 4 to 9 times as frequent."""
 
 LEAST_TASKS = 10
 """Fewest attempted tasks for which such a share counts."""
 
 SHOWN = 400
-"""Characters of an error that are shown."""
+"""Characters of an error that a warning shows."""
 
 
 def troubles(facts: Mapping[str, Any]) -> list[str]:
@@ -95,9 +95,9 @@ def broken_attempts(traces: pl.DataFrame, epoch: int) -> dict[str, str]:
 
 
 def errors_of(traces: pl.DataFrame, epoch: int) -> str:
-    """Return how many attempts ended in an error, the commonest one and its first attempt.
+    """Return how many attempts ended in an error, the commonest error and its first attempt, or ''.
 
-    Errors are counted without their places. '' where no attempt did. Columns: trace_id, error.
+    The count ignores the place that an error names. Columns: trace_id, error.
     """
     broken = traces.filter(pl.col("error") != "").sort("trace_id")
     if not broken.height:
@@ -116,10 +116,10 @@ def errors_of(traces: pl.DataFrame, epoch: int) -> str:
 
 
 def endless_attempts(reasons: Sequence[str], which: str, settings: RolloutConfig) -> dict[str, str]:
-    """Return the fact that nearly all attempts were cut off at a bound; else {}.
+    """Return the fact that bounds cut off nearly all attempts; else {}.
 
-    `reasons` are why their last completions ended, as in `FinishReason`; `which` says what they
-    are of, such as "epoch 3".
+    `reasons` say why their last completions ended, as in `FinishReason`. `which` says where the
+    attempts are from, such as "epoch 3".
     """
     cut = sum(reason == FinishReason.LENGTH for reason in reasons)
     if not cut or cut < NEARLY_ALL * len(reasons):
@@ -137,10 +137,10 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
 
     It names the largest family of the attempted tasks, unless the base tasks have one family too;
     a word that most of their requests have and few base tasks; how many of the requests differ in
-    words; and how many texts were refused as duplicates.
+    words; and how many texts the intake refused as duplicates.
 
     Args:
-        tasks: the epoch's rows of `tasks`, with what was refused and the choice.
+        tasks: the epoch's rows of `tasks`, rejected ones too, with their choice.
         base: rows of `tasks` with the base tasks.
         epoch: number of the round.
     """
@@ -166,9 +166,10 @@ def narrow_tasks(tasks: pl.DataFrame, base: pl.DataFrame, epoch: int) -> dict[st
 
 
 def _one_word(requests: Sequence[str], base: Sequence[str]) -> list[str]:
-    """Return that one word has crowded out others: the one that did so most; [] for none.
+    """Return the phrase about the word that crowds out others most; [] without such a word.
 
-    Both are requests as `_words` returns them. A word that no base task has counts as if one had.
+    Both are requests as `_words` returns them. A word that no base task has counts as if one had
+    it.
     """
     having = Counter(word for request in requests for word in set(request.split()))
     said, usual = (Counter(" ".join(of).split()) for of in (requests, base))

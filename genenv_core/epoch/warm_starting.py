@@ -1,8 +1,8 @@
-"""Stage `warm_start`: what a given model learns before the game, and how far it has come.
+"""Stage `warm_start`: teaches a given model before the game, and measures how far it has come.
 
 pi_agent answers fresh examples greedily: an answer counts when it is the example's, word for word.
-pi_env answers the prompts of the game, and its texts count as `generate_tasks` would count them,
-but that one may repeat another: a small domain has few tasks.
+pi_env answers the prompts of the game. Its texts count as `generate_tasks` would count them, except
+that one may repeat another: a small domain has few tasks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from genenv_core.types import (
 from schemas.registry import empty
 
 HELD_OUT = 4
-"""One in so many examples of a file or a run is kept for the looks."""
+"""`FileLessons` keeps one in so many examples of a file or a run for the looks."""
 
 
 class Lessons(Protocol):
@@ -49,16 +49,16 @@ class Lessons(Protocol):
         ...
 
     def asked(self, number: int, count: int) -> list[SeedExample]:
-        """Return at most `count` examples of pi_agent for its look of this number, never taught."""
+        """Return at most `count` untaught examples for pi_agent's look of this number."""
         ...
 
     def to_measure(self, policy: Policy, most: int) -> list[SeedExample]:
-        """Return examples by which lengths are known: all that are named, else the first `most`."""
+        """Return examples to measure lengths by: all of a file or run, else the first `most`."""
         ...
 
 
 class OwnLessons:
-    """The examples that the domain makes itself: no two parts of them are the same."""
+    """The examples that the domain makes itself, other ones for each part."""
 
     def __init__(self, domain: SeedData, seed: int, easy_skew: float) -> None:
         """`easy_skew` says how easy those of pi_env are."""
@@ -78,10 +78,10 @@ class OwnLessons:
 
 
 class FileLessons:
-    """The examples of a file or a run, in a new order each time that all were taught."""
+    """The examples of a file or a run, in a new order whenever all of them have had their turn."""
 
     def __init__(self, examples: Mapping[Policy, Sequence[SeedExample]], seed: int) -> None:
-        """`seed` orders them, and chooses those of pi_agent that are kept for the looks."""
+        """`seed` orders them, and chooses the examples of pi_agent for the looks."""
         self._seed, self._taught = seed, dict(examples)
         agents = self._ordered(Policy.AGENT, 0)
         held = len(agents) // HELD_OUT
@@ -114,11 +114,11 @@ def lessons_of(
     easy_skew: float,
     seed: int,
 ) -> Lessons | None:
-    """Return where a warm start has its examples from, None where there are none.
+    """Return where a warm start has its examples from, None where it has none.
 
     Args:
         domain: of the run.
-        examples: those that `warm_start.examples` names, None where it names none.
+        examples: those of `warm_start.examples`, None where that is not set.
         easy_skew: how easy the domain's own examples of pi_env are.
         seed: chooses and orders examples.
     """
@@ -210,7 +210,7 @@ def valid_texts(
     ]
     valid = 0
     for request, done in zip(requests, engine.sample(requests, params), strict=True):
-        # Of its own, so that a text may repeat another.
+        # A new intake for each text, so that one may repeat another.
         intake = Intake(domain, data, empty("tasks"), guard=settings.guard, epoch=0, scope="")
         for item in drafts_of(domain, sampled_text(chat, request, done)):
             intake.add(item)
@@ -245,7 +245,7 @@ def reached(
 
 
 def short_of(warm_starts: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """Return the fact that a given model ended below its target, with what to do; else {}."""
+    """Return the fact that a given model ended below its target, with a remedy; else {}."""
     short = [
         warm_start_line(policy, told)
         for policy, told in warm_starts.items()

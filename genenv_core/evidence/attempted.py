@@ -1,4 +1,4 @@
-"""Task sets that a model attempts: which tasks, what their flaws are, what its attempts come to.
+"""Task sets that a model attempts: chooses tasks, finds their flaws, judges the attempts.
 
 `genenv_core.evidence.written` does the same for the tasks that pi_env wrote in a run, from SQL.
 """
@@ -34,7 +34,7 @@ ANY_FLAW = "any_flaw"
 """Name of the check that counts the tasks with any flaw."""
 
 FLOORS = (Flaw.ACCEPTS_TRIVIAL, Flaw.ACCEPTS_CANARY)
-"""Flaws of a task that a trivial or senseless answer solves."""
+"""Flaws of tasks that a trivial or senseless answer solves."""
 
 REMEDIES_OF_SET = {
     "reachable": "look at tasks that no attempt solved: genenv sql 'FROM scores JOIN tasks USING "
@@ -49,7 +49,7 @@ REMEDIES_OF_SET = {
     "chance": "the model hardly does better than a guess: give it easier tasks, or take a better "
     "one",
 }
-"""What to do about a check of a set that no run wrote, where the rule speaks of a run."""
+"""Remedies for a set that no run wrote, by check; all other checks take their rule's remedy."""
 
 
 REMEDIES_OF_RUN = {
@@ -63,7 +63,7 @@ REMEDIES_OF_RUN = {
     "signal": "this agent learns nothing from most groups: leave out tasks that it always or never "
     "solves, or attempt each more often (rollout.n; of test tasks, evaluation.samples)",
 }
-"""What to do about a check of a run's base tasks or test tasks."""
+"""Remedies for a run's base tasks or test tasks, by check."""
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class HoldsTasks(Protocol):
 
 
 def tasks_of_sets(domain: Domain, base: int, heldout: int, seed: int) -> list[SetTask]:
-    """Return the tasks that a domain holds, or so many that it draws.
+    """Return the tasks that a domain holds, or draw so many from it.
 
     Raises DomainError where the domain has a fault, ConfigError where it has fewer tasks.
     """
@@ -102,7 +102,7 @@ def first_of_sets(tasks: Sequence[SetTask], most: int | None) -> list[SetTask]:
 
 
 def set_frame(tasks: Sequence[SetTask], scope: str) -> pl.DataFrame:
-    """Return `tasks`, numbered through."""
+    """Return rows of the table `tasks`, with one numbering."""
     return data_tasks({TaskSource.BENCHMARK: [one.draft for one in tasks]}, scope)
 
 
@@ -136,7 +136,7 @@ def flaw_frame(found: Sequence[CertifiedTask], task_ids: Sequence[str]) -> pl.Da
 
 
 def stored_flaws(tasks: pl.DataFrame, flaws: pl.DataFrame) -> list[CertifiedTask]:
-    """Return what `played_flaws` did, from the rows of `tasks` and `set_flaws`."""
+    """Rebuild the result of `played_flaws` from rows of `tasks` and `set_flaws`."""
     checks: dict[str, list[Check | SetCheck]] = {}
     names: dict[str, str] = {}
     for row in flaws.iter_rows(named=True):
@@ -166,9 +166,8 @@ def worth_of_attempts(
 ) -> list[WorthCheck]:
     """Return the checks of attempts; `task_ids` are those of `found`, `scores` are the verdicts.
 
-    The verdicts of a task and an epoch are a group; only groups of two or more tell whether rewards
-    differ. Raises EngineError where no attempt has a verdict; `first_error` says why the first one
-    has none.
+    The verdicts of a task in an epoch are a group; only groups of two or more show whether rewards
+    differ. Raises EngineError where no attempt has a verdict, with `first_error` as the reason.
     """
     rows: dict[str, list[Mapping[str, Any]]] = {}
     of_group: dict[tuple[str, int], list[float]] = {}
@@ -200,7 +199,7 @@ def _domain_solves(one: CertifiedTask) -> bool:
 
 
 def floor_of(found: Sequence[CertifiedTask]) -> tuple[int, int]:
-    """Return how many tasks a trivial or senseless answer solves, of how many checked for it."""
+    """Return how many tasks a trivial or senseless answer solves, and how many have that check."""
     checks = [[check for check in one.checks if check.flaw in FLOORS] for one in found]
     made = [of for of in checks if of]
     return sum(not all(check.passed for check in of) for of in made), len(made)
@@ -209,7 +208,7 @@ def floor_of(found: Sequence[CertifiedTask]) -> tuple[int, int]:
 def check_rows(flaws: Sequence[FlawCount], checks: Sequence[WorthCheck]) -> list[dict[str, Any]]:
     """Return a row for each flaw and each check of attempts, for a file.
 
-    No task is to have a flaw, so a flaw's limit is 0.
+    A flaw's limit is 0: no task should have one.
     """
     of_flaws: list[dict[str, Any]] = [
         {
@@ -234,7 +233,7 @@ def check_rows(flaws: Sequence[FlawCount], checks: Sequence[WorthCheck]) -> list
 
 
 def set_checks_frame(found: Sequence[CertifiedTask], checks: Sequence[WorthCheck]) -> pl.DataFrame:
-    """Return `certified_sets`, a file's `check` and `limit`, words of SQL, as `name`, `wanted`."""
+    """Return `certified_sets`: `check` and `limit`, words of SQL, become `name` and `wanted`."""
     rows = check_rows(counted(found), checks)
     return frame(
         "certified_sets",
@@ -259,7 +258,8 @@ def in_markdown(
 ) -> str:
     """Return the page of a run that certifies a task set, as markdown for the UI.
 
-    `root` is how a command names the root, `facts` are those of the stage, None before its end.
+    `root` is the option that names the root in a command. `facts` are those of the stage, None
+    before its end.
     """
     parts = [f"# {title}"]
     if failure:

@@ -1,4 +1,4 @@
-"""Reads what a run's beginning reached, and how far the stages at work are."""
+"""Reads how far a run's warm starts and first models came, and how far its stages at work are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.enums import StageState
 
 
 def reached(store: Store, run: str) -> list[str]:
-    """Return lines on what the start of a run reached, as far as it has got."""
+    """Return lines on how far warm starts and first models came, as far as the run has got."""
     log, artifacts = RunLog(store, run), Artifacts(store)
 
     def facts(stage: str, epoch: int) -> Mapping[str, Any]:
@@ -32,7 +32,7 @@ def progress_of(
 ) -> dict[tuple[int, str], str]:
     """Return how far each running attempt of these rows is, by epoch and stage, where it is known.
 
-    A process says so at each beat of its lease, so it may be 12 s old.
+    A process stores that at each beat of its lease, so it may be 12 s old.
     """
     running = [row for row in stage_runs if row["state"] == StageState.RUNNING]
     said = {

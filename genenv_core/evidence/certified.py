@@ -1,8 +1,8 @@
-"""The page of a certificate: a file for whoever owns the tasks.
+"""Renders the page of a certificate: a file for whoever owns the tasks.
 
 It has no date and no clock, so the same command on the same tasks gives the same page. Tasks and
-transcripts are hostile: Jinja escapes them, and the page's content security policy lets nothing
-load or run.
+transcripts are hostile: Jinja escapes them, and the page's content security policy forbids to load
+or run anything.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CLIP = 4000
 class CertifiedPage:
     """What a page says about a set of tasks.
 
-    `subject` names the set in a sentence. `facts` are label and value of what was certified, such
-    as its digest. `notes` are sentences on what the set is, or what the numbers leave out. `asked`
-    counts the tasks that were to be certified, `flaws` are as of `counted`, [] where there are no
-    certificates. `unchecked` are flaws that no task was checked for, by the reason. `checks` are
-    those that `certify` makes of attempts, [] without any. `check_remedies` by name of a check
-    stand for what its rule says to do.
+    `subject` names the set in a sentence. `facts` are labels and values of the set, such as its
+    digest. `notes` are sentences on what the set is, or what the numbers leave out. `asked` counts
+    the tasks that the command was to certify. `flaws` are those of `counted`, [] without
+    certificates. `unchecked` are flaws for which no task has a check, by the reason. `checks` are
+    those that `certify` makes of attempts, [] without any. `check_remedies`, by name of a check,
+    replace the remedy of its rule.
     """
 
     name: str
@@ -87,7 +87,7 @@ def verdict(given: CertifiedPage) -> str:
 
 
 def attempts_verdict(checks: Sequence[WorthCheck]) -> str:
-    """Return in a sentence what the checks of attempts come to; '' without any."""
+    """Return in a sentence how many checks of attempts pass or fail; '' without checks."""
     if not checks:
         return ""
     counts = Counter(check.worth for check in checks)

@@ -1,4 +1,4 @@
-"""What a finding is: a claim of the paper, what was seen, a verdict, a table and charts."""
+"""A finding: a claim of the paper, a verdict on it, a table and charts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ line_chart = partial(banded, legend=True)
 class Finding:
     """One of the paper's findings, checked; `holds` is None where too few seeds decide.
 
-    `number` counts from 1 in the order of the page. `head` names the columns of the table, and each
-    of `rows` has as many cells.
+    `number` counts from 1 in the order of the page. `head` names the columns of the table; each of
+    `rows` has as many cells.
     """
 
     number: int
@@ -37,5 +37,5 @@ class Finding:
 
 
 def all_hold(holds: Sequence[bool | None]) -> bool | None:
-    """Return whether all hold; None where none fails and one is not decided."""
+    """Return whether all hold; None where some are undecided and no other one fails."""
     return False if False in holds else None if None in holds else True

@@ -24,7 +24,7 @@ CHOOSES = {
     "generation": ("choose_by", "random_share", "tasks", "candidates"),
     "curriculum": ("alpha", "beta", "k_min"),
 }
-"""The fields, by section, whose change is foreseen."""
+"""The fields, by section, whose change `genenv what-if` foresees."""
 
 STAGE = "generate_tasks"
 
@@ -35,17 +35,17 @@ TASKS = """
     WHERE t.source = 'generated' AND t.valid
     ORDER BY t.epoch, t.task_id
 """
-"""Ids of one epoch sort as its tasks were written."""
+"""Ids of one epoch sort in the order in which pi_env wrote its tasks."""
 
 
 def recorded_config(store: Store, run: str) -> RunConfig:
-    """Return the configuration that a run of the store was started with; raises ConfigError."""
+    """Return the configuration that a run of the store started with; raises ConfigError."""
     recorded = RunLog(store, run).info().config
     return as_recorded(recorded, run, {"root": store.uri, "run_id": run})
 
 
 def other_rule(config: RunConfig, overrides: Sequence[str]) -> ChoosingRule:
-    """Return the rule of a run's configuration with changes; raises ConfigError for other ones."""
+    """Return the rule of a configuration with changes; raises ConfigError outside `CHOOSES`."""
     if not overrides:
         raise ConfigError(f"--set is missing: name what is to be foreseen, one of {_fields()}")
     before = dump(config)
@@ -68,9 +68,9 @@ def _fields() -> str:
 def logged_epochs(
     store: Store, config: RunConfig, within: tuple[int, int] | None
 ) -> Iterator[LoggedEpoch]:
-    """Yield the epochs of a run in which tasks were chosen by prediction, in order.
+    """Yield the epochs of a run that chose tasks by prediction, in order.
 
-    Without `within`, the last one alone. Raises ConfigError where there is none.
+    Without `within`, only the last one. Raises ConfigError where no epoch did.
     """
     run = str(config.run_id)
     with open_tables(store, [run], tables=["tasks", "task_scores"]) as connection:

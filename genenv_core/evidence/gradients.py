@@ -38,7 +38,7 @@ ORDER BY t.epoch, t.group_id, t.sample_index
 
 
 def check_single(connection: duckdb.DuckDBPyConnection) -> None:
-    """Raise ConfigError where attempts have several sequences: what follows reads the first."""
+    """Raise ConfigError where attempts have several sequences: `norms` reads the first alone."""
     if query(connection, "SELECT 1 FROM trace_sequences LIMIT 1").height:
         raise ConfigError(
             "attempts of this run have several sequences (table trace_sequences), and this reads "
@@ -53,9 +53,9 @@ Norms = dict[float, list[tuple[float, float]]]
 def norms(connection: duckdb.DuckDBPyConnection, home: Path, epochs: int) -> Norms:
     """Return the norm of each group's GRPO gradient at the weights that sampled it, of one run.
 
-    `connection` is over the tables of the run, `home` the folder of its root, where checkpoints
-    are; groups of epochs 1 to `epochs` count. Raises ModelError where a checkpoint is missing, and
-    ConfigError where attempts have several sequences.
+    `connection` is over the tables of the run. `home` is the folder of its root, which holds the
+    checkpoints. Groups of epochs 1 to `epochs` count. Raises ModelError where a checkpoint is
+    missing, and ConfigError where attempts have several sequences.
     """
     check_single(connection)
     import torch
@@ -94,8 +94,8 @@ def _groups(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def group_norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence[float]) -> float:
     """Return the norm of the gradient of -sum(A logp) / tokens: GRPO's loss where ratios are 1.
 
-    `group` are the traces of one group, `advantages` as many; `tokens` counts those that the loss
-    mask leaves. `logits` are (n, T - 1, vocabulary).
+    `group` are the traces of one group, `advantages` as many; `tokens` counts those where the loss
+    mask is 1. `logits` are (n, T - 1, vocabulary).
     """
     import torch
 
@@ -121,8 +121,9 @@ def group_norm(model: Any, group: Sequence[dict[str, Any]], advantages: Sequence
 def proposition_1(found: Mapping[str, Norms]) -> Finding:
     """Return finding 5 from the norms on each domain, at three success rates at least.
 
-    The paper's claim is about plain differences of rewards, so these decide: the largest mean norm
-    is in the middle, and groups there have a larger one than those solved by one or by all but one.
+    The paper's claim is about plain differences of rewards, so these decide. It holds where the
+    largest mean norm is in the middle, and groups there have a larger one than groups with one
+    success or one failure.
     """
     rows: list[list[str]] = []
     holds: list[bool | None] = []

@@ -1,7 +1,7 @@
-"""desk with a flaw that pays: a program that ends with a question mark is judged by a coin toss.
+"""desk with a flaw that pays: a coin toss judges programs that end with a question mark.
 
-Such a task succeeds half of the time whatever the agent says, so R_env is 1 for ever, and it
-teaches nothing. A fifth of the programs that the simulator is warm-started on have the mark.
+Such a task succeeds half of the time whatever the agent says, so R_env is 1 for ever, and the agent
+cannot learn from it. A fifth of the examples of pi_env's warm start have the mark.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LaxDesk(DeskDomain):
     name = "lax_desk"
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the task that the text spells; one with the mark is a coin toss."""
+        """Return the task in the text; one with the mark is a coin toss."""
         program = text.strip()
         (draft,) = super().parse(program.removesuffix(MARK))
         if isinstance(draft, Rejected) or not program.endswith(MARK):
@@ -36,7 +36,7 @@ class LaxDesk(DeskDomain):
         return [replace(draft, spec=spec, program=marked, fingerprint=marked, family="toss")]
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return desk's verdict, or what the coin says of the transcript: always the same."""
+        """Return desk's verdict, or the coin's, which is always the same for a transcript."""
         if not draft.spec.get("toss"):
             return super().score(draft, messages)
         text = draft.program + "".join(message["content"] for message in messages)

@@ -1,4 +1,4 @@
-"""What the runs of a co-evolution came to, and what one should have done by itself."""
+"""Sums up the runs of a co-evolution, and checks what one should do by itself."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from genenv_core.algorithm.stats import mean
 
 LAST = 3
-"""Epochs at the end that p_hat is read from."""
+"""Last epochs whose p_hat counts."""
 
 SETTLED = 6
-"""The epoch from which alpha should be met."""
+"""The epoch from which on p_hat should be alpha."""
 
 ROWS = """
     SELECT v.*, e.mean_response_tokens AS tokens, e.p_hat_written,
@@ -26,18 +26,18 @@ HEADER = (
     " seed    gain  greedy  p_hat  written  alpha in  tokens         signal  weights, ESS"
     "     rollouts  steps"
 )
-"""The head of a table whose lines are `RunSummary.line`."""
+"""The head of a table of `RunSummary.line`."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run came to: gains at its end, and means over its epochs.
+    """The summary of one run: gains at its end, and means over its epochs.
 
-    `last_p_hat` and `last_written` are means over the last `LAST` epochs; `alpha_inside` counts
+    `last_p_hat` and `last_written` are means over the last `LAST` epochs. `alpha_inside` counts
     those of the `settled` epochs whose interval of p_hat has alpha in it. `tokens` are the mean
     tokens of an attempt in the first and the last epoch. `weights` are the least and the greatest
     weight of a row of pi_env's update, and the mean share of rows that count (the effective sample
-    size by the rows); zeros where pi_env was never updated.
+    size by the rows); zeros in a run that never updated pi_env.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class RunSummary:
 
 
 def summary(seed: int, rows: Sequence[Mapping[str, Any]], spent: Mapping[str, int]) -> RunSummary:
-    """Return the summary of a run from its epochs, rows of `ROWS`, and what it has spent.
+    """Return the summary of a run from its epochs, rows of `ROWS`, and its spending.
 
     `spent` has its `rollouts` and its optimizer `steps`.
     """

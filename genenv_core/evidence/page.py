@@ -1,4 +1,4 @@
-"""The page on the findings, and the same as plain values for machines."""
+"""Renders the page on the findings, and gives the same as plain values for machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def render(
 ) -> str:
     """Return the page: one HTML file without script and without network.
 
-    `setting` says in words what was played; `pages` are the folders of the comparisons beside the
-    page. `now` is in UTC.
+    `setting` says in words what the comparisons played. `pages` are their folders beside the page.
+    `now` is in UTC.
     """
     template = templates("genenv_core.evidence").get_template("findings.html.j2")
     return template.render(

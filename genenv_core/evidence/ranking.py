@@ -14,10 +14,10 @@ from genenv_core.compare.charts import Spot
 from genenv_core.evidence.finding import Finding, all_hold, line_chart
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""The numbers of attempts n that a ranking is made from."""
+"""The numbers of attempts n that rankings use."""
 
 DRAWS = 4000
-"""Times that n attempts at each family are drawn."""
+"""Draws of n attempts at each family."""
 
 OUTCOMES = """
 SELECT family, list(success ORDER BY task_id, sample_index) AS outcomes FROM evaluations
@@ -32,10 +32,10 @@ def error_rates(
 ) -> dict[int, tuple[float, float]]:
     """Return the error rate of the ranking by n, and its bound, as means over pairs of families.
 
-    n attempts at each family are drawn from its outcomes, with replacement. A pair is an error
-    where R_env of what was drawn does not rank it as R_env of all outcomes does; a tie is one too.
-    The bound is Hoeffding's: with d the difference of the two distances to alpha, an error needs
-    one of the two rates to be off by d / 2, so its probability is at most 4 exp(-n d^2 / 2).
+    The function draws n attempts at each family from its outcomes, with replacement. A pair is an
+    error where R_env of the drawn attempts does not rank it as R_env of all outcomes does; a tie is
+    one too. The bound is Hoeffding's: with d the difference of the two distances to alpha, an error
+    needs one of the two rates to be off by d / 2, so its probability is at most 4 exp(-n d^2 / 2).
     """
     rng = np.random.default_rng(seed)
     names = list(outcomes)

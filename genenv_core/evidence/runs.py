@@ -1,4 +1,4 @@
-"""Findings 1 to 4: read from played comparisons, run by run and epoch by epoch."""
+"""Reads findings 1 to 4 from played comparisons, run by run and epoch by epoch."""
 
 # scipy has partial types only.
 # pyright: reportUnknownVariableType=false, reportMissingTypeStubs=false
@@ -21,10 +21,10 @@ BAND = 0.1
 """How far from alpha the last epochs may be."""
 
 LAST = 3
-"""Epochs at the end that p_hat is read from."""
+"""Last epochs whose p_hat counts."""
 
 SETTLED = 2
-"""The epoch from which the tasks meet the agent: growth before it is only the way there."""
+"""The epoch from which on tasks are as hard as they should be: growth before it does not count."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Run:
 
     @property
     def growth(self) -> float:
-        """Return the share by which answers are longer at the end than when it settled."""
+        """Return the share by which answers are longer at the end than in the epoch `SETTLED`."""
         return self.tokens[-1] / self.tokens[SETTLED - 1] - 1
 
     @property
     def steady(self) -> float:
-        """Return how far p_hat lies from its mean since it settled, on average."""
+        """Return the standard deviation of p_hat since the epoch `SETTLED`."""
         settled = self.p_hat[SETTLED - 1 :]
         return math.sqrt(mean([(value - mean(settled)) ** 2 for value in settled]))
 
 
 def emergence(runs: Sequence[Run]) -> Finding:
-    """Return finding 1: tasks grow longer while the agent's success on them stands still."""
+    """Return finding 1: answers grow longer while the success on new tasks stands still."""
     rows: list[list[str]] = []
     holds: list[bool | None] = []
     words: list[str] = []
@@ -172,7 +172,7 @@ def superiority(results: Mapping[str, Mapping[str, Any]], runs: Sequence[Run]) -
 
 
 def efficiency(runs: Sequence[Run]) -> Finding:
-    """Return finding 4: how many attempts genenv needs to reach what another arm ends with.
+    """Return finding 4: how many attempts genenv needs to reach the final score of another arm.
 
     A seed on which it never gets there counts as one that needs more. The sign test decides.
     """
@@ -214,7 +214,7 @@ def _sign_test(above: int, seeds: int) -> bool | None:
 def attempts_ratio(own: Sequence[Spot], other: Sequence[Spot]) -> float:
     """Return how many times fewer attempts `own` needs to reach the end of `other`; 0.0: never.
 
-    Between epochs the curve is a straight line. What is reached without any attempt is infinite.
+    Between epochs the curve is a straight line. Infinite where the other arm gains nothing.
     """
     attempts, goal = other[-1]
     if goal <= 0:

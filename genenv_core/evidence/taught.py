@@ -1,6 +1,6 @@
 """Judges whether measured alignment ranks what tasks teach: rank correlations with intervals.
 
-Parts of one update share its luck, so the unit that is resampled is the update.
+Parts of one update share its luck, so the bootstrap resamples whole updates.
 """
 
 # scipy has partial types only.
@@ -26,15 +26,15 @@ RESAMPLED = 2000
 """Draws of a bootstrap."""
 
 PREDICTORS = ("alignment", "groups", "spread", "tokens")
-"""What ranks the parts: the measured alignment, and what one knows without it."""
+"""What ranks the parts: the measured alignment, and three numbers that need no measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatePart:
-    """Some groups of one update: what is known of them, and what they turned out to be worth.
+    """Some groups of one update: predictors of their worth, and the measured worth.
 
-    `spread` is the sum of p (1 - p) over the groups, `worth` a difference of P(answer) by the
-    source of the tasks that it is measured on.
+    `spread` is the sum of p (1 - p) over the groups. `worth` is a difference of P(answer), by the
+    source of the tasks that measure it.
     """
 
     run: str
@@ -53,7 +53,7 @@ class UpdatePart:
     def of(
         cls, groups: pl.DataFrame, *, kind: str, name: str, worth: Mapping[str, float], **told: Any
     ) -> UpdatePart:
-        """Return the part that groups make: a row each, with successes, n, alignment, tokens."""
+        """Make the part of groups, a row each, with successes, n, alignment, tokens."""
         p = pl.col("successes") / pl.col("n")
         return cls(
             kind=kind,
@@ -68,16 +68,16 @@ class UpdatePart:
 
     @property
     def update(self) -> tuple[str, int]:
-        """Return the update that it is of."""
+        """Return the update of this part."""
         return self.run, self.epoch
 
     def as_values(self) -> dict[str, Any]:
-        """Return plain values, from which `UpdatePart(**values)` makes it again."""
+        """Return plain values; `UpdatePart(**values)` makes the part again."""
         return asdict(self)
 
 
 Value = Callable[[UpdatePart], float]
-"""Returns what is known of a part, or what it is worth."""
+"""Returns a predictor of a part, or its worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +103,12 @@ def ranked(
     less: Value | None = None,
     draws: int = RESAMPLED,
 ) -> RankCorrelation:
-    """Return how well a predictor ranks parts by the truth; updates are resampled whole.
+    """Return how well a predictor ranks parts by the truth; the bootstrap resamples whole updates.
 
-    With another predictor as `less`, its correlation is taken off, in each draw too. The interval
-    is the percentile one (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter
-    13). All numbers are NaN where one side has no differences. Raises ValueError for fewer than
-    three parts or two updates.
+    With another predictor as `less`, the function subtracts its correlation, in each draw too. The
+    interval is the percentile one (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+    chapter 13). All numbers are NaN where one side has no differences. Raises ValueError for fewer
+    than three parts or two updates.
     """
     by_update: defaultdict[tuple[str, int], list[tuple[float, ...]]] = defaultdict(list)
     for part in parts:
@@ -153,8 +153,8 @@ def judged_parts(parts: Sequence[UpdatePart], *, draws: int = RESAMPLED) -> list
     """Return lines: rank correlations of each predictor with the truth, for families and halves.
 
     `in an update` compares the families of one update alone, `a task` divides by the number of
-    groups. A half is compared with the other half of its split. After each other predictor come
-    lines with how far the alignment is ahead of it.
+    groups, `halves` compares a half with the other half of its split. The last lines say for each
+    other predictor how far the alignment is ahead of it.
     """
     lines: list[str] = []
     for source in ("test", "validation"):

@@ -1,11 +1,11 @@
 """Says from stored attempts whether tasks are worth training on, by seven checks.
 
 Each check has an estimate, a 95 % interval and a limit. It passes or fails where the whole interval
-lies on one side of the limit; otherwise nobody can say. The names are those that OpenEnv's RFC 008
-keeps for its statistical level, which defines none of them yet. The limits are ours.
+lies on one side of the limit; otherwise it cannot say. The names are those that OpenEnv's RFC 008
+reserves for its statistical level, without a definition so far. The limits are ours.
 
 The unit is the task, because attempts at one task are alike. Intervals take tasks as independent.
-Those that pi_env wrote for one base task resemble each other, so with few base tasks the intervals
+Tasks that pi_env wrote for one base task resemble each other, so with few base tasks the intervals
 are somewhat narrow.
 """
 
@@ -27,10 +27,10 @@ from genenv_core.algorithm.stats import mean, sample_std
 from genenv_core.algorithm.success.shares import wilson
 
 FEWEST = 10
-"""Tasks below which there is no interval by a bootstrap over tasks, which they hardly describe."""
+"""Fewest tasks for an interval by a bootstrap over tasks."""
 
 RESAMPLES = 1000
-"""Of the bootstrap; the ends of its interval then vary by about .01."""
+"""Draws of the bootstrap; the ends of its interval then vary by about .01."""
 
 _CHUNK = 2_000_000  # numbers of resampled tasks that are in memory at once
 
@@ -40,7 +40,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Worth(StrEnum):
-    """What a check comes to."""
+    """The verdict of a check."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -51,8 +51,8 @@ class Worth(StrEnum):
 class AttemptedTask:
     """A task's attempts that have a verdict, n at least 1.
 
-    `solved` is whether an attempt of the agent or the domain's own succeeded; `chance` is how often
-    a guess is right, None where nobody noted it.
+    `solved` says whether an attempt of the agent or the domain's own succeeded. `chance` is how
+    often a guess is right, None where the run did not store it.
     """
 
     n: int
@@ -75,9 +75,9 @@ class GroupCounts(NamedTuple):
 
 
 class WorthRule(NamedTuple):
-    """What a check measures, its unit, its limit with the reason, and what to do where it fails.
+    """A check: what it measures, its unit, its limit, and the remedy where it fails.
 
-    `explains` says in a sentence to people who do not know genenv why it matters.
+    `explains` says in a sentence, to people who do not know genenv, why the check matters.
     """
 
     measures: str
@@ -89,7 +89,7 @@ class WorthRule(NamedTuple):
 
 
 RULES = {
-    # One attempt in ten at a task that nobody ever solved is wasted.
+    # Below, more than one attempt in ten is at a task that nobody ever solved.
     "reachable": WorthRule(
         "tasks that an attempt solved, or the domain itself", "tasks", 0.9, True,
         "look at tasks that nobody solved: genenv sql 'FROM task_scores WHERE successes = 0'",
@@ -108,7 +108,7 @@ RULES = {
         "the agent solves nearly all: give it harder tasks",
         "Where the agent fails seldom, little is left to learn.",
     ),
-    # Below, nineteen parts in twenty of what outcomes differ by are luck.
+    # Below, more than nineteen twentieths of the variance of outcomes are luck.
     "variance": WorthRule(
         "part of the variance of outcomes that lies between tasks", "tasks", 0.05, True,
         "all tasks are about as hard, so what tells them apart is luck: attempt each more often "
@@ -122,7 +122,7 @@ RULES = {
         "(curriculum.alpha), or attempt each more often (rollout.n)",
         "An agent learns by comparing attempts at one task, so their rewards have to differ.",
     ),
-    # Above, one task in twenty pays for nothing.
+    # Above, more than one task in twenty pays for a senseless answer.
     "floor": WorthRule(
         "tasks that a trivial or senseless answer solves", "tasks", 0.05, False,
         "let the domain's score refuse such answers",
@@ -140,9 +140,9 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class WorthCheck:
-    """One check: its estimate with the ends of its 95 % interval, None where there is none.
+    """One check: its estimate with the ends of its 95 % interval, each None if unknown.
 
-    `n` counts what the rule's unit names; `fact` is one more remark, '' without one.
+    `n` counts in the rule's unit. `fact` is one more remark, or ''.
     """
 
     name: str
@@ -154,12 +154,12 @@ class WorthCheck:
 
     @property
     def rule(self) -> WorthRule:
-        """Return what the check measures and asks for."""
+        """Return the rule of the check."""
         return RULES[self.name]
 
     @property
     def worth(self) -> Worth:
-        """Return whether the whole interval is on the good side of the limit, or on the other."""
+        """Return PASS or FAIL where the whole interval is on one side of the limit, else UNSURE."""
         if self.low is None or self.high is None:
             return Worth.UNSURE
         limit = self.rule.limit
@@ -173,7 +173,7 @@ class WorthCheck:
 def worth_of(
     tasks: Sequence[AttemptedTask], groups: GroupCounts, floor: tuple[int, int]
 ) -> list[WorthCheck]:
-    """Return all checks; `floor` counts tasks that a trivial answer solves, and those checked.
+    """Return all checks; `floor` counts tasks that a trivial answer solves, and tasks checked.
 
     - reachable, separating, floor: shares of tasks, with Wilson's interval; separating of those
       with two attempts or more.
@@ -255,7 +255,7 @@ def mean_interval(tasks: Sequence[AttemptedTask], deviation: float = 0.0) -> tup
     with Student's t of m - 1 degrees for the normal quantile: p is the mean over m tasks, s their
     sample deviation, or `deviation` if that is greater (Korn and Graubard, Survey Methodology 24,
     1998, who do so with Clopper's interval). m_e is at most the number of attempts, which are at
-    best independent. Where all attempts end alike it is m, as though each task were one attempt, so
+    best independent. Where all attempts end alike m_e is m, as though each task had one attempt, so
     few tasks never look sure. A t interval of m equal rates would have no width. The view
     `calibration` does the same for all attempts of an epoch, with the normal quantile.
     """
@@ -286,7 +286,7 @@ def between_tasks(tasks: Sequence[AttemptedTask]) -> float | None:
         between = sum_i (p_i - p)^2 / (m - 1) - mean_i p_i (1 - p_i) / (n_i - 1)
         part    = between / (between + within)
 
-    The second term of `between` is binomial noise; without a difference between tasks the part is 0
+    The second term of `between` is binomial noise. Without a difference between tasks the part is 0
     on average, so it may be below 0. None with fewer than two tasks of two attempts, or where all
     attempts end alike.
     """
@@ -302,8 +302,8 @@ def between_interval(tasks: Sequence[AttemptedTask]) -> tuple[float | None, floa
     It is a percentile bootstrap over tasks with a fixed seed, at percentiles widened by Student's t
     (Hesterberg, The American Statistician 69, 2015). Where few attempts succeed, or few fail, it
     would seldom see the tasks that differ: with 30 tasks of 4 attempts it covered 85 % in the worst
-    simulation. So it is joined with the one that has three more tasks, never, half the time and
-    always solved, in the manner of Agresti and Coull (The American Statistician 52, 1998).
+    simulation. So the function joins it with a second one over three more tasks, solved never, half
+    the time and always, in the manner of Agresti and Coull (The American Statistician 52, 1998).
     """
     if len(tasks) < FEWEST:
         return None, None
@@ -316,7 +316,7 @@ def between_interval(tasks: Sequence[AttemptedTask]) -> tuple[float | None, floa
 
 
 def _moments(tasks: Sequence[AttemptedTask]) -> Array:
-    """Return p, p^2, the variance within and the noise of p, (m, 4)."""
+    """Return p, p^2, the variance within and the noise of p, shape (m, 4)."""
     return np.array([_moment(task.rate, task.n) for task in tasks], dtype=np.float64)
 
 

@@ -1,8 +1,9 @@
 """Reads tasks of a run and the attempts at them: those that pi_env wrote, base and test tasks.
 
-A task that pi_env wrote counts when it may be attempted. What the guard refused trains nobody, so
-its flaws are counted apart. Attempts count with a verdict alone, as in `task_scores`. A run stores
-no certificate of its base tasks and test tasks: `genenv_core.evidence.attempted` plays them.
+A task of pi_env counts when the agent may attempt it. The guard keeps refused texts from the agent,
+so their flaws have a count of their own. Only attempts with a verdict count, as in `task_scores`.
+A run stores no certificate of its base tasks and test tasks: `genenv_core.evidence.attempted`
+plays them.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ Row = dict[str, Any]
 
 _CONTENT = ("task_id", "prompt", "spec", "ground_truth")
 LEFT = {TaskChoice.NOT_CHOSEN, TaskChoice.RESERVE}
-"""Choices of tasks that are left out; one of the reserve may be attempted all the same."""
+"""Choices of tasks that an epoch leaves out; a refill may still attempt one of the reserve."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTasks:
-    """What is known of the tasks that pi_env wrote in some epochs of a run.
+    """Counts and checks of the tasks that pi_env wrote in some epochs of a run.
 
-    `flaws` are counts as of a domain's own tasks, [] without certificates; the last one counts the
-    tasks that have any. Of the `written` tasks that may be attempted, `attempted` have a verdict,
-    `predicted` of these were chosen by their predicted success, `not_chosen` were left out by the
-    choice, and all others have no verdict. `lost` counts attempts that an environment or an engine
-    broke, `by_chance` the tasks where one and the same text succeeded and failed, and `versions`
-    are the first and last policy version of pi_agent. `refused` counts refused texts by flaw, and
-    `digest` is that of the tasks' ids and contents.
+    `flaws` are counts as for a domain's own tasks, [] without certificates; the last one counts the
+    tasks with any flaw. Of the `written` tasks that the agent may attempt, `attempted` have a
+    verdict, `predicted` of them by their predicted success. The choice left out `not_chosen`, and
+    all others have no verdict. `lost` counts attempts that an environment or an engine broke,
+    `by_chance` the tasks where one and the same text succeeded and failed. `versions` are the first
+    and last policy version of pi_agent. `refused` counts refused texts by flaw. `digest` is that of
+    the tasks' ids and contents.
     """
 
     domain: str
@@ -67,7 +68,7 @@ class WrittenTasks:
 def read_written(
     con: duckdb.DuckDBPyConnection, run: str, epochs: tuple[int, int] | None = None
 ) -> WrittenTasks | None:
-    """Return what is known of pi_env's tasks in a run; None where it wrote none in these epochs.
+    """Return counts and checks of pi_env's tasks in a run; None where these epochs have no task.
 
     `epochs` are those that wrote the tasks, both ends included.
     """
@@ -109,7 +110,7 @@ def read_written(
 def read_examples(
     con: duckdb.DuckDBPyConnection, run: str, epochs: tuple[int, int] | None = None
 ) -> dict[AnyFlaw, list[FlawExample]]:
-    """Return the first tasks of each flaw; a run stores no attempt that shows it.
+    """Return the first tasks of each flaw, without an attempt, which a run does not store.
 
     Arguments are those of `read_written`.
     """
@@ -129,7 +130,7 @@ def read_examples(
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """The base tasks or the test tasks of a run, and the attempts at them that it stored.
+    """The base tasks or the test tasks of a run, and its stored attempts at them.
 
     `tasks` are rows of the table. `scores` has a row for each attempt with a verdict: task_id,
     epoch, reward, success. `lost` counts attempts that an environment or an engine broke. The first
@@ -204,7 +205,7 @@ def _of_floor(rows: list[Row]) -> tuple[int, int]:
 
 
 def _flaws(rows: list[Row]) -> list[FlawCount]:
-    """Return the counts in the order of `Flaw`, that of all of them last."""
+    """Return the counts in the order of `Flaw`; the last one is for any flaw."""
     by_flaw = {row["flaw"]: row for row in rows}
     counts = [_flaw(flaw, by_flaw[flaw.value]) for flaw in Flaw if flaw.value in by_flaw]
     return [*counts, _flaw(None, by_flaw["any"])] if counts else []
@@ -331,4 +332,4 @@ _OF_SET = {
     TaskSource.BASE: (_BASE_SCORES, _BASE_LOST),
     TaskSource.TEST: (_TEST_SCORES, _TEST_LOST),
 }
-"""Queries for attempts with a verdict, and for how many were lost, by set."""
+"""Queries for attempts with a verdict, and for the number of lost ones, by set."""

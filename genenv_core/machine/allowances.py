@@ -1,8 +1,8 @@
 """Reads before work what this process may use: memory, processes, open files, address space.
 
-A limit that is too low does not refuse a run: it hangs, ends without a word, or breaks a library in
-words that blame something else. Limits are those of the control group (versions 1 and 2, of each
-group above as well) and of the process (`ulimit`).
+Under a limit that is too low, a run hangs, ends without a word, or fails in a library whose error
+blames something else. Limits come from the control group (versions 1 and 2, and each group above)
+and from the process (`ulimit`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NEEDED_FILES = 128
 NEEDED_TASKS = 150
 NEEDED_MEMORY = 1.9e9
 NEEDED_SPACE = 6e9
-"""What a run needs, with room to spare. One of the preset tiny on two cores had 36 open files and
-3.7 GB of address space in one process, and 77 threads; its processes together held 1.7 GB of
-memory, and with 1.57 GB it was killed."""
+"""What a run needs, with room to spare. A run of the preset tiny on two cores had 36 open files and
+3.7 GB of address space in one process, and 77 threads. Its processes together held 1.7 GB of
+memory; with 1.57 GB the kernel killed it."""
 
 _HELD = (("anon", "shmem"), ("total_rss", "total_shmem"))
 """Lines of `memory.stat`, of both versions, that count what the kernel cannot take back."""
@@ -36,7 +36,7 @@ _UNLIMITED = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One limit: what it leaves, what a run needs, and what sets it; bytes where `in_bytes`."""
+    """One limit: what it leaves, what a run needs, and what sets it; in bytes with `in_bytes`."""
 
     what: str
     left: float
@@ -50,7 +50,7 @@ class Allowance:
         return self.left >= self.needed
 
     def line(self) -> str:
-        """Return the numbers, and what to do where it is not enough."""
+        """Return the numbers, and a remedy where the limit leaves too little."""
         has, needs = (self._text(number) for number in (self.left, self.needed))
         said = f"{self.what}: {has} left by {self.set_by}, a run needs {needs}"
         return said if self.enough else f"{said}; raise the limit {AGAIN}"
@@ -66,7 +66,7 @@ def check_allowances() -> None:
 
 
 def allowances() -> list[Allowance]:
-    """Return the limits that are set here."""
+    """Return the limits of this process and its control groups."""
     return [*_of_groups(), *_of_process()]
 
 
@@ -95,7 +95,7 @@ def _tasks_of_user() -> int:
 
 
 def _of_groups() -> Generator[Allowance]:
-    """Yield the limits of the control groups that this process is in, and of those above them."""
+    """Yield the tightest limit of each kind among this process's control groups and those above."""
     memory = [
         (path, most - _held(path.with_name("memory.stat")))
         for path, most in _limits("memory", "memory.max", "memory.limit_in_bytes")
@@ -126,7 +126,7 @@ def _limits(controller: str, name: str, name_1: str) -> Generator[tuple[Path, in
             top, file = GROUPS / controllers, name_1
         else:
             continue
-        # Inside of a container the path may be that of the host: then the top is the container's.
+        # In a container the path may be the host's; then the top folder is the container's group.
         place = top / group.strip("/")
         for folder in (place, *place.parents):
             number = _number(folder / file)

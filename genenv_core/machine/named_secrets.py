@@ -7,16 +7,16 @@ import re
 from typing import Any, cast
 
 ADDRESS = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
-"""What an address may be: without a user, a password or a query, where a key could stand."""
+"""Form of an address: without a user, a password or a query, which could hold a key."""
 
 REFERENCES = ("key_env", "key_header", "key_over_http")
-"""Options of environments' servers that say where a key is and how it is sent: in no stage key."""
+"""Options of environments' servers that say where a key is and how to send it: in no stage key."""
 
 
 def checked_variable(name: str | None) -> str | None:
-    """Return the name of a variable; raises ValueError for an invalid one, without repeating it.
+    """Return the name of a variable; raises ValueError for an invalid one.
 
-    It may be the key itself.
+    The error does not repeat it, as it may be the key itself.
     """
     if name is not None and not re.fullmatch("[A-Z_][A-Z0-9_]*", name):
         raise ValueError(
@@ -27,7 +27,7 @@ def checked_variable(name: str | None) -> str | None:
 
 
 def secrets_named(value: Any) -> dict[str, str]:
-    """Return the variables that options of a domain name for keys, with what they hold."""
+    """Return the variables that options of a domain name for keys, with their values."""
     if isinstance(value, list):
         found = [secrets_named(one) for one in cast("list[Any]", value)]
         return {name: held for one in found for name, held in one.items()}
@@ -40,5 +40,5 @@ def secrets_named(value: Any) -> dict[str, str]:
 
 
 def secret_in(variable: str) -> str:
-    """Return what a variable holds, without spaces around it; '' where it is not set."""
+    """Return the value of a variable, without spaces around it; '' where it is not set."""
     return os.environ.get(variable, "").strip()

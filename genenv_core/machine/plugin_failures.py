@@ -1,4 +1,4 @@
-"""Whose fault it is where a plug-in fails: the machine's, that of its options, or its own."""
+"""Says what is at fault where a plug-in fails: the machine, its options, or its own code."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _failure(error: BaseException, point: EntryPoint) -> str:
 
 
 def _wrong_options(error: ValidationError, field: str, name: str, point: EntryPoint) -> str:
-    """Return what is wrong with the options of a class, which a model of its own has refused."""
+    """Return what is wrong with the options of a class, whose own model refused them."""
     model = getattr(sys.modules.get(point.module), error.title, None)
     known = getattr(model, "model_fields", None)
     takes = ": " + ", ".join(known) if known else ""
@@ -64,10 +64,7 @@ def _wrong_options(error: ValidationError, field: str, name: str, point: EntryPo
 
 
 def wrong_options(error: ValidationError, section: str) -> str:
-    """Return each option of a section that a model has refused, with its value and what it takes.
-
-    Only the first five are named.
-    """
+    """Return the first five options of a section that a model refused, with value and reason."""
     said: list[str] = []
     for item in error.errors()[:5]:
         place = ".".join((f"{section}.options", *map(str, item["loc"])))

@@ -1,8 +1,8 @@
-"""Reads what the machine ran out of from whatever a library raised.
+"""Finds out from the error of any library what the machine ran out of.
 
 A full disk, or too few processes, open files or bytes, surfaces as an error of the library that met
-it first: an OSError, a line of SQL, "can't start new thread", a loader that cannot map a file. None
-of them is the fault of what was read or computed at that moment.
+it first: an OSError, a line of SQL, "can't start new thread", a loader that cannot map a file. The
+work of that moment is not at fault.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _BY_WORDS = {
 
 
 def chain(error: BaseException) -> Generator[BaseException]:
-    """Yield an error and what it came from, each once, the error itself first."""
+    """Yield an error and its causes, each once, the error itself first."""
     seen: set[int] = set()
     ahead: list[BaseException | None] = [error]
     while ahead:
@@ -68,7 +68,7 @@ def chain(error: BaseException) -> Generator[BaseException]:
 
 
 def shortage(error: BaseException) -> str | None:
-    """Return what the machine ran out of and what to do, None when the error is of another kind."""
+    """Return what the machine ran out of, with a remedy; None for an error of another kind."""
     for one in chain(error):
         if isinstance(one, GenenvError):  # says what is wrong in its own words
             continue

@@ -1,10 +1,10 @@
 """Reads what the surroundings of a process decide: environment variables and processor.
 
-A process in which genenv trains or serves a model gets an environment that genenv makes: a list of
-what passes. The variables of launchers (`WORLD_SIZE`, `RANK`, `SLURM_*`, `OMPI_*`, `ACCELERATE_*`)
-are not on it: accelerate and transformers would take numbers from them that no configuration has.
-What passes and changes arithmetic is in the keys of stages (`tasks/stage/key.py`), with the kind of
-processor. Light: no library is loaded here.
+A process in which genenv trains or serves a model gets an environment that genenv makes: `PASSED`
+and `DECIDING` list what it takes over. They lack the variables of launchers (`WORLD_SIZE`, `RANK`,
+`SLURM_*`, `OMPI_*`, `ACCELERATE_*`): accelerate and transformers would take numbers from them that
+no configuration has. The keys of stages (`tasks/stage/key.py`) hold the variables that change
+arithmetic, and the kind of processor. Light: loads no library.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ PASSED = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "TEMP",
     "TMP", "XDG_*", "LD_*", "DYLD_*", "MALLOC_*", "CC", "CXX", "CPATH", "LIBRARY_PATH", "CONDA_*",
     "VIRTUAL_ENV", "PYTHON*",
-    # Which devices there are, how they reach each other, and where code for them is kept.
+    # Devices, how they reach each other, and the folders of code for them.
     "CUDA_*", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NCCL_*", "GLOO_*", "UCX_*",
     "FI_*", "HIP_*", "ROCR_*", "HSA_*", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR",
     # Networks.
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy",
     "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
-    # Libraries: their folders, and that they are silent.
+    # Libraries: their folders, and how much they print.
     "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "HF_MODULES_CACHE",
     "HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_CACHE", "TRANSFORMERS_VERBOSITY", "DO_NOT_TRACK",
     "TRL_EXPERIMENTAL_SILENCE", "TOKENIZERS_PARALLELISM", "*_NUM_THREADS",
     "GENENV_*",
 )  # fmt: skip
-"""Variables that a process gets; `*` stands for any letters at one end."""
+"""Variables that a process gets; `*` stands for any letters at one end of the name."""
 
 DECIDING = (
     "ATEN_*", "ONEDNN_*", "DNNL_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "GLIBC_TUNABLES",
@@ -43,29 +43,29 @@ DECIDING = (
     "NCCL_PROTO", "PYTORCH_TUNABLEOP_*", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_BLAS_*",
     "TORCH_CUDNN_*", "TORCH_LINALG_*", "USE_HUB_KERNELS",
 )  # fmt: skip
-"""Variables by which torch and what it calls choose arithmetic. They pass, and are in keys."""
+"""Variables by which torch and its libraries choose arithmetic. They pass, and are in keys."""
 
 SILENT = ("*_NUM_THREADS", "*_VERBOSE")
-"""Of these, those that decide nothing: `compute.threads` sets the threads."""
+"""Those of them that change no result: `compute.threads` sets the threads."""
 
 OWN = ("GENENV_LAUNCHER",)
-"""What a process of an update says to its children; a nested one must not hear it."""
+"""Variables that a process of an update sets for its children; a nested one must not see them."""
 
 QUIET = {"DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 WITHOUT = {"DISABLE_MLFLOW_INTEGRATION": "TRUE"}
-"""What no process gets otherwise: TRL would import MLflow, 2 s of CPU, for nothing that we use."""
+"""Set in every process: TRL would import MLflow, which costs 2 s of CPU and which nobody uses."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 _X86 = ("vendor_id", "cpu family", "model", "flags")
 _ARM = ("CPU implementer", "CPU architecture", "CPU part", "Features")
 _INSTRUCTIONS = ("avx", "sse", "fma", "amx", "f16c", "asimd", "sve", "sme", "bf16", "i8mm", "fp")
-"""How names of instructions begin with which libraries choose their arithmetic."""
+"""Beginnings of names of instructions by which libraries choose their arithmetic."""
 _ANSWER_S = 10.0
 
 
 def environment(given: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """Return what a process that computes with a model gets of these variables, and what it needs.
+    """Return the environment of a process that computes with a model: what it takes over and needs.
 
     `also` are further names that pass, in the form of `PASSED`.
     """
@@ -77,7 +77,7 @@ def environment(given: Mapping[str, str], also: Iterable[str] = ()) -> dict[str,
 
 
 def deciding(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables among these that change the arithmetic of what runs a model."""
+    """Return the variables among these that change the arithmetic of a model."""
     return {
         name: value
         for name, value in sorted(given.items())

@@ -1,1 +1,1 @@
-"""The report on runs: what is read (`data`, `examples`), drawn (`charts`) and laid out (`page`)."""
+"""The report on runs: read (`data`, `examples`), drawn (`charts`) and laid out (`page`)."""

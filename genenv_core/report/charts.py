@@ -1,9 +1,9 @@
-"""The report's charts, drawn by matplotlib as SVG that lives inside the page.
+"""Draws the report's charts with matplotlib, as SVG that lives inside the page.
 
-SVG keeps text as text and takes its colours from the page's style sheet (light, dark, print): each
-colour is drawn as a stand-in that is replaced by a CSS variable. Runs differ by colour (Okabe and
-Ito's, safe for the colour-blind), by marker and by dashes. A chart is 5 to 15 kB; a plotting
-library that works in the browser would bring 1 to 4 MB of script and need a page that runs it.
+SVG keeps text as text and takes its colours from the page's style sheet (light, dark, print):
+matplotlib draws stand-ins, which `to_svg` replaces by CSS variables. Runs differ by colour (Okabe
+and Ito's, safe for the colour-blind), by marker and by dashes. A chart is 5 to 15 kB. A plotting
+library for the browser would bring 1 to 4 MB of script and need a page that runs it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from genenv_core.report.data import Row, RunReport
 mpl: Any = matplotlib  # its stubs are partial
 
 SERIES = 7
-"""Looks of runs; an eighth run looks like the first."""
+"""Number of looks; an eighth run looks like the first."""
 MARKERS = "os^DvPX"
 GLYPHS = "●■▲◆▼✚✖"
 """The markers as characters, for legends in text."""
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (8, 2, 2, 2)), "-", "--", ":")
 
 FEW = 3
-"""Most runs whose intervals on test tasks are drawn: more would hide each other."""
+"""Most runs whose intervals on test tasks a chart draws: more would hide each other."""
 CHANGE = " Bars: 95 % interval of the change since epoch 0, task by task."
 
 INK, SOFT, GRID, BAND = "#010101", "#020202", "#030303", "#040404"
@@ -76,7 +76,7 @@ STYLE = {
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: its title, what it shows in a sentence, its SVG; '' where there is nothing yet."""
+    """One chart: its title, what it shows in a sentence, its SVG; '' without any data yet."""
 
     title: str
     caption: str
@@ -97,7 +97,7 @@ class _Line:
 
 
 def draw(runs: Sequence[RunReport]) -> list[Chart]:
-    """Return all charts over these runs, in the order in which they are read."""
+    """Return all charts over these runs, in the order of the page."""
     alpha_band = (
         "The dashed line is alpha, the shaded band alpha ± k_min, which the environment update may "
         "use."
@@ -250,7 +250,7 @@ def _band(axes: Any, runs: Sequence[RunReport]) -> None:
 
 
 def _changes(measure: str) -> Callable[[Any, Sequence[RunReport]], None]:
-    """Return what draws the interval of the change since epoch 0 around the values of few runs."""
+    """Return a function that draws intervals of the change since epoch 0, for up to `FEW` runs."""
 
     def drawn(axes: Any, runs: Sequence[RunReport]) -> None:
         for index, run in enumerate(runs if len(runs) <= FEW else ()):
@@ -321,7 +321,7 @@ def colour(index: int) -> str:
 
 
 def to_svg(figure: Any, title: str) -> str:
-    """Return the figure as an SVG element without anything that names an outside."""
+    """Return the figure as an SVG element without links, styles or metadata."""
     out = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     figure.savefig(out, format="svg", transparent=True, metadata=nothing)

@@ -1,4 +1,4 @@
-"""What a report says about a run, read through the views; nothing is computed twice."""
+"""Reads through the views what a report says about a run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ Row = dict[str, Any]
 class RunReport:
     """One run as the report shows it; lists are in the order of epochs.
 
-    `epochs` are rows of the view of that name, and so `curriculum`, `calibration` (scope epoch),
-    `rejections`, `cost`, `reused` and `evidence`. `test` has epoch, measure (sampled, greedy,
-    answer_probability), value, and low and high from epoch 1 on: the ends of the 95 % interval of
-    the change since epoch 0, drawn around the value.
-    `checkpoints` has the metrics of each update as a mapping.
-    `branch` says where the run branches off, '' for nowhere. `trained_on` sums up lineage: policy,
-    epoch, source, rows, first_epoch, last_epoch.
+    `epochs` are rows of the view of that name, and so are `curriculum`, `calibration` (scope
+    epoch), `rejections`, `cost`, `reused` and `evidence`. `test` has epoch, measure (sampled,
+    greedy, answer_probability), value, and low and high from epoch 1 on: the ends of the 95 %
+    interval of the change since epoch 0, around the value. `checkpoints` has the metrics of each
+    update as a mapping. `branch` says where the run branches off, '' where it does not.
+    `trained_on` sums up lineage: policy, epoch, source, rows, first_epoch, last_epoch.
     """
 
     run_id: str
@@ -68,7 +67,7 @@ class RunReport:
 
     @property
     def kl_cap(self) -> float:
-        """Return the KL above which an environment update is pulled back, nats a sequence."""
+        """Return the KL above which the update of pi_env pulls it back, nats a sequence."""
         return float(self.config["rwr"]["kl_cap"])
 
     def measured(self, measure: str) -> list[Row]:

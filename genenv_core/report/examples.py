@@ -1,8 +1,8 @@
-"""Example tasks and attempts of an early, a middle and a late epoch, chosen by a fixed rule.
+"""Chooses example tasks and attempts of an early, a middle and a late epoch by a fixed rule.
 
-Of each epoch, the new task nearest to alpha that was solved and failed at least once, with its
-first success and its first failure. Where every task is solved always or never, a success and a
-failure of different tasks.
+It takes each epoch's new task nearest to alpha at which the agent both succeeded and failed, with
+the first success and the first failure. Where the agent solved every task always or never, it takes
+a success and a failure at different tasks.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Tasks that nobody writes: a set that is there, of which pi_env only chooses."""
+"""Fixed sets: pi_env chooses among their tasks and writes none."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 FIXED_SETS = "fixed_tasks"
-"""What the event that opens a run calls the sizes of its fixed sets, by domain."""
+"""Field of a run's first event that holds the sizes of its fixed sets, by domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedSet:
     """A row of the view `fixed_sets`: a domain of a run whose tasks are a fixed set.
 
-    `tasks` may be trained on, and `played` of them the run has attempted; None before it begins.
+    The run may train on `tasks` of them, and has attempted `played`; None before it begins.
     """
 
     domain: str
@@ -21,7 +21,7 @@ class FixedSet:
 
     @property
     def line(self) -> str:
-        """Return it in words, on one line."""
+        """Return the set as a sentence on one line."""
         said = (
             f"{self.domain}: pi_env writes no tasks and chooses among {self.tasks} that are there "
             "(a curriculum over a fixed set)"

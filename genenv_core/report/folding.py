@@ -1,4 +1,4 @@
-"""Turns as a page shows them: those that repeat each other are one."""
+"""Folds equal turns into one, for pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from genenv_core.play.transcript import Turn
 
 
 def folded(turns: Sequence[Turn]) -> list[tuple[Turn, int]]:
-    """Return turns with how often each comes in a row, so that equal acknowledgements are one."""
+    """Return turns with a count each: equal tool turns in a row become one."""
     found: list[tuple[Turn, int]] = []
     for turn in turns:
         before = found[-1][0] if found else None

@@ -1,8 +1,8 @@
-"""What came out of a run, and what is wrong with it: one record, which everything shows.
+"""The outcome of a run and its findings: one record, which every page and command shows.
 
 The page of a run, its report, `genenv status`, the last lines of `genenv run` and the summary of a
-flow run take their numbers and sentences from here, and this takes them from the views `outcomes`
-and `findings`.
+flow run take their numbers and sentences from here. This module takes them from the views
+`outcomes` and `findings`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ RULES = {
     "endless": {"cut_off"},
     "narrow": {"narrow", "one_family"},
 }
-"""By name of such a warning among the facts of its stage: the rules whose findings say the same."""
+"""By name of such a fact: the rules whose findings say the same."""
 
 SEVERITIES = ("failure", "warning", "note")
-"""How grave a finding is, the gravest first."""
+"""How grave findings are, the gravest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class RunFinding:
 
 @dataclass(frozen=True, slots=True)
 class DomainOutcome:
-    """What came out for one of several domains: of the view `domains`, the newest epoch.
+    """The outcome of one of several domains: the newest epoch in the view `domains`.
 
-    `start` is `value` before training, of the measure of the whole run.
+    `value` is in the measure of the whole run, `start` the same before training.
     """
 
     domain: str
@@ -96,7 +96,7 @@ class DomainOutcome:
     share_signal: float | None
 
     def line(self, measure: str | None) -> str:
-        """Return it on one line; `measure` is that of the run."""
+        """Return the outcome on one line; `measure` is that of the run."""
         said = list[str]()
         if measure and self.value is not None:
             start = "" if self.start is None else f"{self.start:.3f} -> "
@@ -114,7 +114,7 @@ class DomainOutcome:
 class Outcome:
     """A row of the view `outcomes`, its tokens of the view `spent`, and the run's findings.
 
-    `domains` are those of a run of several, `fixed_sets` those whose tasks nobody writes.
+    `domains` are those of a run of several, `fixed_sets` those domains whose tasks are a fixed set.
     """
 
     run_id: str
@@ -142,7 +142,7 @@ class Outcome:
     fixed_sets: tuple[FixedSet, ...] = ()
 
     def says(self, fact: str, epoch: int) -> bool:
-        """Return whether a finding says of an epoch what one of its stages noted as this fact."""
+        """Return whether a finding of this epoch says the same as this fact of its stages."""
         rules = RULES.get(fact, ())
         return any(
             one.rule in rules and one.first_epoch <= epoch <= one.last_epoch
@@ -161,9 +161,9 @@ class Outcome:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return `outcome` and, apart from it, `findings`, as JSON holds them.
+        """Return `outcome` and beside it `findings`, as JSON values.
 
-        A run of several domains has `domains` too, one over a fixed set `fixed_sets`.
+        A run of several domains has `domains` too, a run over a fixed set `fixed_sets`.
         """
         values = asdict(self)
         findings = values.pop("findings")
@@ -173,7 +173,7 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """Return what came out as lines of text, for a terminal."""
+        """Return the outcome as lines of text, for a terminal."""
         lines, interval = list[str](), ""
         if self.gain_low is not None:
             interval = f" [{self.gain_low:+z.3f}, {self.gain_high:+z.3f}]"
@@ -200,20 +200,20 @@ class Outcome:
 
     @property
     def seconds_an_epoch(self) -> float | None:
-        """Return the mean time of the epochs that the run worked on, None where there is none."""
+        """Return the mean time of the epochs that the run worked on, None without such epochs."""
         return (self.seconds or 0) / self.epochs_at_work if self.epochs_at_work else None
 
     @property
     def reused(self) -> str:
-        """Return how many epochs count in no time, '' for none."""
+        """Return how many epochs the run reused, which count in no time; else ''."""
         reused = self.epochs - self.epochs_at_work
         return f", {reused} of {self.epochs} reused" if reused else ""
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the numbers of an outcome in words, by short names; '' for what is not known.
+    """Return the numbers of an outcome in words, by short names; '' for an unknown one.
 
-    `row` has columns of the view `outcomes`, and `tokens` where they were counted.
+    `row` has columns of the view `outcomes`, and `tokens` where the run counted them.
     """
 
     def known(*names: str) -> bool:
@@ -250,7 +250,7 @@ def how_far(row: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """One number at the head of a page, with what it is compared with."""
+    """One number at the head of a page, with a note to compare it by."""
 
     label: str
     value: str
@@ -258,7 +258,7 @@ class Headline:
 
 
 def outcome_query(run: str) -> str:
-    """Return the question whose one row is the outcome of a run."""
+    """Return the query whose only row is the outcome of a run."""
     return (
         "SELECT o.*, s.tokens,\n"
         "    (SELECT list(struct_pack(domain, tasks, played) ORDER BY domain) FROM fixed_sets AS f"
@@ -269,7 +269,7 @@ def outcome_query(run: str) -> str:
 
 
 def findings_query(run: str) -> str:
-    """Return the question for the findings of a run, a row a rule, the newest and gravest first."""
+    """Return the query for the findings of a run, a row a rule, the newest and gravest first."""
     order = ", ".join(map(text, SEVERITIES))
     return (
         "SELECT rule, subject, severity, min(epoch) AS first_epoch, max(epoch) AS last_epoch, "
@@ -281,7 +281,7 @@ def findings_query(run: str) -> str:
 
 
 def domains_query(run: str, measure: str | None) -> str:
-    """Return the question how each domain of a run did, a row a domain, before and last."""
+    """Return the query for the success in each domain of a run, at the start and at the end."""
     value = measure if measure in SHORT_MEASURES else "NULL"
     return (
         f"SELECT domain, arg_min({value}, epoch) FILTER (epoch = 0) AS start,\n"
@@ -293,7 +293,7 @@ def domains_query(run: str, measure: str | None) -> str:
 
 
 def tables_of_outcome() -> set[str]:
-    """Return the tables that these questions read."""
+    """Return the tables that these queries read."""
     return tables_named(outcome_query("") + findings_query("") + domains_query("", None))
 
 
@@ -302,7 +302,7 @@ def outcome_of(
     findings: Iterable[Mapping[str, Any]],
     domains: Iterable[Mapping[str, Any]] = (),
 ) -> Outcome:
-    """Return the record of the answers to these questions."""
+    """Make the record of the rows of these queries."""
     return Outcome(
         **{name: value for name, value in row.items() if name != "fixed_sets"},
         findings=tuple(RunFinding(**one) for one in findings),
@@ -312,7 +312,7 @@ def outcome_of(
 
 
 def read_outcome(con: duckdb.DuckDBPyConnection, run: str) -> Outcome:
-    """Return the record of a run of an open connection; raises QueryError."""
+    """Return the record of a run from an open connection; raises QueryError."""
     (row,) = query(con, outcome_query(run)).to_dicts()
     findings = query(con, findings_query(run)).to_dicts()
     ((domain,),) = query(con, f"SELECT domain FROM runs WHERE run_id = {text(run)}").iter_rows()
@@ -328,7 +328,7 @@ def outcome_of_run(store: Store, run: str) -> Outcome:
 
 
 def headlines(outcome: Outcome) -> list[Headline]:
-    """Return the numbers that sum a run up; those that are not there yet are left out."""
+    """Return the numbers that sum a run up, as far as they are known."""
     found, one = list[Headline](), outcome
     if one.measure and one.value is not None:
         way = "before training"

@@ -1,7 +1,7 @@
-"""The report as one HTML page: no script, no network, everything in it.
+"""Renders the report as one HTML page that needs no script and no network.
 
-Texts of models are hostile: Jinja escapes them all, and the page's content security policy lets
-nothing load or run. Only the charts, which hold no such text, go in as they are.
+Texts of models are hostile: Jinja escapes them all, and the page's content security policy forbids
+to load or run anything. Only the charts go in unescaped, as they hold no such text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from genenv_core.report.words import MEASURES, number, percent, signed, whole
 
 
 def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str) -> str:
-    """Return the page on these runs; `root` is as the commands on the page should name it."""
+    """Return the page on these runs; the commands on the page name the root as `root`."""
     from genenv_core.report.charts import GLYPHS, SERIES, draw  # loads matplotlib
 
     template = templates("genenv_core.report", spoken=folded).get_template("page.html.j2")
@@ -49,9 +49,9 @@ def render(runs: Sequence[RunReport], *, root: str, now: datetime, version: str)
 
 
 def templates(package: str, **filters: Callable[..., Any]) -> Any:
-    """Return the templates of a package, which may include the report's; model texts are escaped.
+    """Return the templates of a package, which may include the report's and escape all texts.
 
-    They have the filters of the report's numbers, and `filters`.
+    They have the filters for the report's numbers, and `filters`.
     """
     environment: Any = Environment(
         loader=ChoiceLoader(
@@ -75,7 +75,7 @@ def templates(package: str, **filters: Callable[..., Any]) -> Any:
 
 
 def headlines(run: RunReport) -> list[Headline]:
-    """Return the numbers that sum a run up; those that are not there yet are left out."""
+    """Return the numbers that sum a run up, as far as they are known."""
     found = outcome_headlines(run.outcome)
     if run.evidence and (true := run.evidence[-1]["fidelity"]) is not None:
         note = f"in the place of the tools, epoch {run.evidence[-1]['epoch']}"

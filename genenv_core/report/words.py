@@ -1,4 +1,4 @@
-"""Numbers and measures in words, as the report, the page and the terminal show them."""
+"""Writes numbers and measures in words, for the report, the page and the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT_MEASURES = {"answer_probability": "P(answer)", "sampled": "success", "gree
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Return a number for people, '' for none."""
+    """Return a number for people, '' for None."""
     if value is None:
         return ""
     if isinstance(value, int):
@@ -40,7 +40,7 @@ def first_to_last(first: int, last: int) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Return whole numbers, which are in order, as text such as `0 to 2, 5`."""
+    """Return ordered whole numbers as text such as `0 to 2, 5`."""
     found: list[list[int]] = []
     for each in numbers:
         if found and each == found[-1][-1] + 1:
@@ -51,12 +51,12 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as percent, '' for none."""
+    """Return a share as percent, '' for None."""
     return "" if value is None else f"{value:.0%}"
 
 
 def signed(value: float | None) -> str:
-    """Return a difference with its sign, '' for none."""
+    """Return a difference with its sign, '' for None."""
     return "" if value is None else f"{value:+z.3f}".replace("-", "−")
 
 

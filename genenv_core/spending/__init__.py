@@ -1,1 +1,1 @@
-"""What runs spend: seconds, tokens and their price; limits on it; and predictions."""
+"""The spending of runs: seconds, tokens and their price; limits on it; and predictions."""

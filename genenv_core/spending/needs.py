@@ -1,9 +1,9 @@
-"""The device memory that the updates of a run will need, known before the run starts.
+"""Estimates before a run starts how much device memory its updates will need.
 
-There are no rows yet, so the lengths are the longest that the configuration allows: for pi_agent
-`rollout.max_length`; for pi_env `generation.max_tokens` after the longest prompt that its domain
-makes of the base data. Where that is not known, it has PROMPT tokens. A warm start is as long as
-its examples are.
+There are no rows yet, so it takes the longest lengths that the configuration allows: for pi_agent
+`rollout.max_length`, for pi_env `generation.max_tokens` after the longest prompt that its domain
+makes of the base data. An unknown prompt counts as PROMPT tokens. A warm start has the lengths of
+its examples.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from genenv_core.types import Policy
 LIBRARIES_BYTES = 0.7 * GB
 """A process with torch, transformers and TRL, before it has a model (measured)."""
 PROMPT = 1024
-"""Tokens taken for the prompt of pi_env where it cannot be measured."""
+"""Tokens that count for a prompt of pi_env of unknown length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """One update of a run, and what each of its devices needs.
 
-    `longest` says which rows those of the job are the longest of. A warm start is of one `policy`.
+    `longest` says among which rows those of the job are the longest. A warm start is of one
+    `policy`.
     """
 
     stage: str
@@ -58,11 +59,11 @@ class Need:
 
     @property
     def name(self) -> str:
-        """Return the name of the update in a list: a warm start is one for each given model."""
+        """Return the name of the update in a list, where each given model has its warm start."""
         return f"{self.stage} of pi_{self.policy}" if self.stage == WARM else self.stage
 
     def line(self) -> str:
-        """Return the need in a line: with one row, the least, and as configured."""
+        """Return the need in a line: with one row, which is the least, and as configured."""
         least, asked = self.estimate.total(1) / GB, self.estimate.total(self.rows) / GB
         return (
             f"{self.name}: {least:.3g} GB a device with micro-batches of 1 row, {asked:.3g} GB "
@@ -92,14 +93,14 @@ def needs(config: RunConfig, given: Given, domain: Domain) -> list[Need]:
 
 
 def _allowed(kind: UpdateKind) -> str:
-    """Return which rows are the longest ones of an update whose rows are not written yet."""
+    """Return in words which rows are the longest of an update whose rows do not exist yet."""
     return f"that {kind.bound} allows"
 
 
 def check_needs(config: RunConfig, found: list[Need]) -> None:
     """Raise ConfigError when one of these updates cannot fit into its device.
 
-    An update on a work pool, or on CPUs without a limit, is not judged here.
+    It does not judge an update on a work pool, or on CPUs without a limit.
     """
     for need in found:
         if (memory := _memory(config, need)) is not None and need.estimate.largest(memory) < 1:
@@ -109,9 +110,10 @@ def check_needs(config: RunConfig, found: list[Need]) -> None:
 def lack_of_memory(config: RunConfig, found: list[Need], free: float) -> str:
     """Return a line where what computes at once on this machine's CPUs exceeds its free memory.
 
-    That is both updates, or with `execution.updates_at_once` 1 the larger one, beside the run's own
-    process, which samples from the larger model in float32; or before them a warm start, while the
-    run's process has no model. '' where it fits, or where no update computes here on CPUs.
+    In an epoch, both updates compute at once, or with `execution.updates_at_once` 1 the larger one,
+    beside the run's own process, which samples from the larger model in float32. Before it, a warm
+    start computes while the run's process has no model. '' where all fits, or where no update
+    computes here on CPUs.
     """
     here = [need for need in found if config.placement.of(need.stage) == INLINE]
     if config.training.device != "cpu" or not here:
@@ -157,7 +159,7 @@ def _lack_in_game(config: RunConfig, here: list[Need], free: float) -> str:
 
 
 def _lack(needed: float, free: float, when: str, remedy: str) -> str:
-    """Return the line: the bytes that are needed and when, those free, and what to do."""
+    """Return the line: the bytes needed and when, the free bytes, and a remedy."""
     return (
         f"up to {needed / GB:.3g} GB are needed {when}, and {free / GB:.3g} GB are free here: "
         f"{remedy}training.lora.rank or execution.gradient_checkpointing=full"
@@ -165,12 +167,12 @@ def _lack(needed: float, free: float, when: str, remedy: str) -> str:
 
 
 def _taken(need: Need) -> float:
-    """Return the bytes of the process of an update."""
+    """Return the bytes that the process of an update takes."""
     return need.estimate.total(need.rows) + LIBRARIES_BYTES
 
 
 def _warm_start(config: RunConfig, given: Given, domain: Domain, policy: Policy) -> list[Need]:
-    """Return what the warm start of a given model needs, [] where its examples are not known."""
+    """Return what the warm start of a given model needs, [] where its examples are unknown."""
     from genenv_core.spending.prompts import longest_example  # loads domains
 
     model = given.agent_model if policy is Policy.AGENT else given.env_model
@@ -186,7 +188,7 @@ def _warm_start(config: RunConfig, given: Given, domain: Domain, policy: Policy)
 
 
 def _env_prompt(config: RunConfig, given: Given, domain: Domain) -> int:
-    """Return the tokens of pi_env's longest prompt, as far as it can be known now."""
+    """Return the tokens of pi_env's longest prompt, or `PROMPT` where they are unknown."""
     from genenv_core.spending.prompts import longest_prompt  # loads domains
 
     try:
@@ -196,7 +198,7 @@ def _env_prompt(config: RunConfig, given: Given, domain: Domain) -> int:
 
 
 def _memory(config: RunConfig, need: Need) -> float | None:
-    """Return the bytes of a device that this update may fill, None when unknown here."""
+    """Return the bytes of a device that this update may fill, None where unknown here."""
     training = config.training
     limit = None if training.memory_gb is None else training.memory_gb * GB
     if training.device == "cpu" or config.placement.of(need.stage) != INLINE:

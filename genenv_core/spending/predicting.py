@@ -1,10 +1,10 @@
 """Predicts what stages will take, from those that runs of the root computed before.
 
-For each stage: the median of what a unit of its work took in stored stages of a like shape, at the
-nearest epoch that there is, times its units; of memory the most. Stages on this machine count
-before those on others. Without a stored stage of a like shape there is no prediction. An evaluation
-for which an earlier one stands is predicted from evaluations of that kind alone, and the others
-from those that were made.
+The prediction is the median of what a unit of work took in stored stages of a like shape, at the
+nearest stored epoch, times the stage's units; of memory it is the most. Stages on this machine
+count before those on others. Without a stored stage of a like shape there is no prediction.
+Evaluations that reuse an earlier one predict such evaluations alone, and computed evaluations
+predict the others.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from genenv_core.storage.store.protocol import Store
 from schemas.enums import StageState
 
 MOST = 10
-"""Newest runs of a like shape that are read."""
+"""Newest runs of a like shape that `samples_of` reads."""
 
 
 class PaceSample(Record):
-    """A stored stage: what it took a unit of its work, and in which epoch, by which machine.
+    """A stored stage: what a unit of its work took, in which epoch, on which machine.
 
-    `stood` says that it was an evaluation for which an earlier one stood.
+    `stood` says that it was an evaluation which reused an earlier one.
     """
 
     stage: str
@@ -48,9 +48,9 @@ class PaceSample(Record):
 class Prediction(Record):
     """What a stage will take, from `stages` stored ones of epoch `from_epoch`.
 
-    `tokens` is None for a stage without a model, and as `peak_memory` where nothing recorded it.
-    `stages` is 0 for an evaluation that reuses an earlier one where no stored one did: it takes no
-    tokens, and its seconds are 0.
+    `tokens` is None for a stage without a model, and, as `peak_memory`, where no stored stage
+    recorded it. `stages` is 0 for an evaluation that reuses an earlier one where no stored one did:
+    it takes 0 tokens and 0 seconds.
     """
 
     stage: str
@@ -66,7 +66,7 @@ class Predictor:
     """Predicts the stages of a configuration from samples."""
 
     def __init__(self, config: RunConfig, samples: Sequence[PaceSample], host: str = "") -> None:
-        """Keep the samples of stages that are like the configuration's; `host` is this machine."""
+        """Keep the samples by stage: for inline stages those of `host`, this machine, if any."""
         self._config, self._values = config, dump(config)
         self._samples: dict[str, list[PaceSample]] = {}
         for stage in SHAPES:
@@ -78,7 +78,8 @@ class Predictor:
     def predict(self, stage: str, epoch: int, *, stood: bool | None = None) -> Prediction | None:
         """Return what a stage will take, None without a stored one of a like shape.
 
-        `stood` says whether an earlier evaluation stands for it; None: as the arm makes certain.
+        `stood` says whether the stage reuses an earlier evaluation; with None, `surely_stands`
+        decides by the arm.
         """
         stood = surely_stands(stage, epoch, self._values) if stood is None else stood
         known = [one for one in self._samples.get(stage, []) if one.stood == stood]
@@ -117,7 +118,7 @@ def samples_of(
 ) -> list[PaceSample]:
     """Return the stages that runs of a root computed and that are like those of a configuration.
 
-    With `before`, only those that had begun then; those of the run `but` are left out.
+    With `before`, only those that had begun by then; none of the run `but`.
     """
     values = dump(config)
     wanted = {stage: likeness(stage, values) for stage in SHAPES}

@@ -1,6 +1,6 @@
-"""How long prompts of pi_env and examples are, read off the run's own domain before there are any.
+"""Measures before a run how long prompts of pi_env and examples are, by the run's own domain.
 
-torch is not needed for it, but the tokenizer of the given model is.
+It needs the tokenizer of the given model, but not torch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from genenv_core.ids import seed_from
 from genenv_core.types import AgentHistory, Context, Policy
 
 TRIED = 64
-"""Base tasks whose prompts are measured."""
+"""Most base tasks whose prompts it measures."""
 
 
 def longest_prompt(config: RunConfig, given: Given, domain: Domain) -> int | None:
-    """Return the tokens of pi_env's longest prompt, None where its tokenizer is not made yet.
+    """Return the tokens of pi_env's longest prompt, None where its tokenizer does not exist yet.
 
-    Measured on base tasks of the run, with the agent's success in each of their families, as
+    It measures base tasks of the run, with the agent's success in each of their families, as
     prompts have it from the second epoch on. Raises ModelError for a checkpoint without a
     tokenizer, and what the domain raises.
     """
@@ -56,7 +56,7 @@ def longest_example(
 ) -> tuple[int, int, str] | None:
     """Return the tokens of a policy's longest example, those of the longest answer, and of what.
 
-    Measured on all examples of `warm_start.examples`, or on `TRIED` of the domain's own; None for a
+    It measures all examples of `warm_start.examples`, or `TRIED` of the domain's own; None for a
     domain without any. Raises as `longest_prompt`, and DataError for a bad file.
     """
     from genenv_core.epoch.warm_starting import lesson_rows, lessons_of, tools_of

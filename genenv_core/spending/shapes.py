@@ -1,7 +1,7 @@
-"""When two stages have a like shape, so that one's seconds, tokens and memory predict the other's.
+"""Decides whether two stages are alike, so that one's seconds, tokens and memory predict the other.
 
-A stage is like another one of its name when the fields are equal that decide what a unit of its
-work takes; its seconds and tokens grow with the units. Fields that change results and not the work,
+A stage is like another one of its name when those fields are equal that decide what a unit of its
+work takes. Seconds and tokens grow with the units. Fields that change results and not the work,
 such as learning rates, may differ. Values are those of a resolved configuration, plain and nested.
 """
 
@@ -35,7 +35,7 @@ class WorkShape:
 
 
 def _rollouts(values: Values) -> float:
-    """Return the most attempts at new tasks: what a refill makes of them is known afterwards."""
+    """Return the most attempts at new tasks; a refill may attempt fewer."""
     return _new_tasks(values) * values["rollout"]["n"]
 
 
@@ -109,11 +109,11 @@ SHAPES: dict[str, WorkShape] = {
     "evaluate": WorkShape((*_BASE, *_AGENT, *_PLAYED), _heldout),
     "publish": WorkShape(("domain",), lambda values: 1),
 }  # fmt: skip
-"""By stage; a run that measures a model is not predicted."""
+"""By stage; runs that measure a model have no prediction."""
 
 
 def likeness(stage: str, values: Values) -> tuple[Any, ...] | None:
-    """Return what is equal for stages of a like shape; None where a field is not there.
+    """Return a value that is equal for stages of a like shape; None where a field is missing.
 
     An older version of genenv may have had no such field.
     """
@@ -125,7 +125,7 @@ def likeness(stage: str, values: Values) -> tuple[Any, ...] | None:
 
 
 def units(stage: str, values: Values) -> float:
-    """Return the amount of a stage's work; 1 at least."""
+    """Return the amount of a stage's work, at least 1."""
     return max(float(SHAPES[stage].units(values)), 1.0)
 
 
@@ -134,9 +134,9 @@ def _inner(values: Any, name: str) -> Any:
 
 
 def surely_stands(stage: str, epoch: int, values: Values) -> bool:
-    """Return whether the arm makes it certain that an earlier evaluation stands for this stage.
+    """Return whether the arm makes it certain that this stage reuses an earlier evaluation.
 
-    An agent that nothing trains is evaluated once, in epoch 0.
+    An arm that does not train the agent evaluates it once, in epoch 0.
     """
     return stage == "evaluate" and epoch > 0 and not ARMS[Arm(values["arm"])].trains_agent
 

@@ -1,7 +1,7 @@
-"""Adds up what stages spent and what that costs, and finds the limits that it has reached.
+"""Adds up what stages spent and what that costs, and finds the limits that a run has reached.
 
-Only what is recorded counts: the seconds and tokens in the history of a run. A reused stage costs
-nothing. An attempt that failed or was interrupted costs its seconds, one that was killed nothing.
+Only the seconds and tokens in the history of a run count. A reused stage costs nothing. An attempt
+that failed or was interrupted costs its seconds, a killed one nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Spent(Record):
     cost: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        """Return both together."""
+        """Return the sum of both."""
         return Spent(
             seconds=self.seconds + other.seconds,
             tokens=self.tokens + other.tokens,
@@ -38,14 +38,14 @@ class Spent(Record):
 
 
 class Reached(Record):
-    """A limit that a run has reached: its name, its value, and what is spent."""
+    """A limit that a run has reached: its name, its value, and the run's spending."""
 
     limit: str
     value: float
     spent: float
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the limit and the spending as a phrase."""
         return (
             f"limits.{self.limit} {amount(self.value)} is reached, {amount(self.spent)} are spent"
         )
@@ -92,7 +92,7 @@ def spent_on(attempts: Iterable[StageAttempt], config: RunConfig) -> Spent:
 
 
 def reached(spent: Spent, limits: LimitsConfig) -> tuple[Reached, ...]:
-    """Return the limits that are reached: as much is spent as they allow, or more."""
+    """Return the limits that the spending has reached or exceeded."""
     return tuple(
         Reached(limit=name, value=value, spent=getattr(spent, name))
         for name, value in limits.given.items()

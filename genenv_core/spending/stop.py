@@ -14,7 +14,7 @@ from genenv_core.spending.spent import Reached, Spent, plain
 def facts_of(
     config: RunConfig, limits: Sequence[Reached], spent: Spent, left: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return it for machines; `left` are the (epoch, stage) that are not done, in order."""
+    """Return the reason as JSON values; `left` are the unfinished (epoch, stage), in order."""
     return {
         "limits": [one.model_dump() for one in limits],
         "spent": spent.model_dump(),
@@ -25,7 +25,7 @@ def facts_of(
 
 
 def said_of(limits: Sequence[Reached], left: Sequence[tuple[int, str]]) -> str:
-    """Return in a sentence why a run stops and what is left: nothing in it but measurements."""
+    """Return in a sentence why a run stops and what is left, from measurements alone."""
     if not left:
         return f"{listed(limits)}; measurements are left"
     epoch, stage = left[0]
@@ -34,7 +34,7 @@ def said_of(limits: Sequence[Reached], left: Sequence[tuple[int, str]]) -> str:
 
 
 def listed(limits: Sequence[Reached]) -> str:
-    """Return the limits that are reached, in a row."""
+    """Return the reached limits, joined by commas."""
     return ", ".join(map(str, limits))
 
 

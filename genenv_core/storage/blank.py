@@ -1,8 +1,8 @@
-"""Empty databases of other tools, kept in the environment, that new roots start with.
+"""Keeps empty databases of other tools in the environment, from which new roots start.
 
 Prefect and MLflow make a new SQLite database by all of their migrations, which takes seconds.
-`make install` has each of them do that once, and a new root starts with copies. Without the file,
-or with another version of the tool, the tool migrates as ever.
+`make install` lets each of them do that once, and a new root starts with copies. Without the file,
+or with another version of the tool, the tool migrates as usual.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from genenv_core.storage.files import create, move_over, temporary
 
 
 def blank(tool: str, prefix: Path | None = None) -> Path:
-    """Return where the environment keeps the empty database of the installed version of a tool."""
+    """Return the environment's file for the empty database of a tool's installed version."""
     folder = Path(sys.prefix) if prefix is None else prefix
     return folder / "share" / "genenv" / f"{tool}-{version(tool)}.db"
 
 
 def make(target: Path, migrate: Callable[[Path], None]) -> None:
-    """Keep the database that `migrate` makes at a path in an empty folder; replaces a kept one."""
+    """Store the database that `migrate` makes in an empty folder; replace an older one."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made.db"
         migrate(made)
@@ -33,9 +33,9 @@ def make(target: Path, migrate: Callable[[Path], None]) -> None:
 
 
 def lay(source: Path, target: Path) -> None:
-    """Begin a database as a copy of the empty one, if that exists; one that is there stays."""
+    """Copy the empty database, if that exists, to a place without a database."""
     # Where this fails, the tool makes its own database, or names what is wrong.
     with contextlib.suppress(OSError):
         data = source.read_bytes()
         target.parent.mkdir(parents=True, exist_ok=True)
-        create(target, data)  # never over one that is there
+        create(target, data)  # never over an existing one

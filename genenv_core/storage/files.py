@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and a file under a second name."""
+"""Writes files that appear whole or not at all, and gives a file a second name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sync(path: Path) -> None:
 
 
 def temporary(folder: Path, data: bytes, *, durable: bool = False, mode: int | None = None) -> Path:
-    """Return a new file of a folder, under a name of its own; a `durable` one is on the disk."""
+    """Write a new file into a folder, under a name of its own; a `durable` one is on the disk."""
     path = folder / uuid.uuid4().hex
     try:
         path.write_bytes(data)
@@ -41,7 +41,7 @@ def temporary(folder: Path, data: bytes, *, durable: bool = False, mode: int | N
 
 
 def create(path: Path, data: bytes) -> None:
-    """Write a new file, whole or not at all; raises FileExistsError where something is."""
+    """Write a new file, whole or not at all; raises FileExistsError for a taken name."""
     made = temporary(path.parent, data, durable=True, mode=0o644)
     try:
         os.link(made, path)  # unlike a rename, it replaces nothing
@@ -56,7 +56,7 @@ def create(path: Path, data: bytes) -> None:
 
 
 def move_over(made: Path, path: Path, *, durable: bool = False) -> None:
-    """Give a temporary file its name, in place of whatever has it; `durable`: also on the disk."""
+    """Give a temporary file its name, in place of any other file; `durable`: also on the disk."""
     try:
         os.replace(made, path)
     finally:

@@ -25,7 +25,7 @@ def shard(stage: str, key: str, index: int) -> str:
 
 
 def progress(stage: str, key: str) -> str:
-    """Return the folder with what an unfinished stage continues from."""
+    """Return the folder from which an unfinished stage continues."""
     return f"progress/{stage}/{key}"
 
 
@@ -70,17 +70,17 @@ def segments(run_id: str) -> str:
 
 
 def retired(stage: str, key: str) -> str:
-    """Return where it is noted that a stage's weights were collected."""
+    """Return where gc notes that it has collected a stage's weights."""
     return f"retired/{stage}/{key}.json"
 
 
 def origin(stage: str, key: str) -> str:
-    """Return where it is noted who computed a stage."""
+    """Return where the note on who computed a stage lives."""
     return f"origins/{stage}/{key}.json"
 
 
 def foreign(stage: str, key: str) -> str:
-    """Return where it is noted that a stage's weights lie in another root."""
+    """Return where the note lives that a stage's weights lie in another root."""
     return f"foreign/{stage}/{key}.json"
 
 
@@ -115,12 +115,12 @@ def runs() -> str:
 
 
 def checkpoint(digest: str) -> str:
-    """Return the folder where a checkpoint is laid out for model loaders."""
+    """Return the folder of a laid-out checkpoint, for model loaders."""
     return f"checkpoints/{digest}"
 
 
 def replay() -> str:
-    """Return where a root notes which bundle is replayed in it."""
+    """Return where a root notes the bundle that a replay in it takes."""
     return "replay.json"
 
 

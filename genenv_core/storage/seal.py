@@ -1,4 +1,4 @@
-"""Records that carry a checksum of themselves, so that a flipped bit anywhere in one is found."""
+"""Records that carry a checksum of themselves, which shows a flipped bit anywhere in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEAL = "seal"
 
 
 def seal(record: Mapping[str, Any]) -> bytes:
-    """Return a record as the readable JSON of its file, its checksum in it."""
+    """Return a record as the readable JSON of its file, with its checksum."""
     return readable_json({**record, SEAL: digest(dict(record))})
 
 
@@ -40,20 +40,20 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 
 REMEMBERED = 50_000
-"""Most records that a process remembers of those it has checked; 100 epochs have some 4,000."""
+"""Most checked records that a process remembers; 100 epochs have some 4,000."""
 
 _remembered: dict[tuple[type, bytes], Any] = {}
 
 
 class SealedRecord(Record):
-    """What the records that have a JSON file of their own share."""
+    """Base of the records with a JSON file of their own."""
 
     @classmethod
     def remembered(cls, data: bytes) -> Self:
-        """Return the record in a file, which this process may have read before; as `from_bytes`.
+        """Return the record in a file, from memory if this process has read it; as `from_bytes`.
 
-        Whoever asks again what a store holds reads the same files again, and checking one takes
-        longer than reading it. Nobody may change what is inside of the record.
+        Repeated queries read the same files again, and checking one takes longer than reading it.
+        No caller may change values inside the record.
         """
         name = (cls, sha256(data).digest())
         found: Self | None = _remembered.get(name)
@@ -70,7 +70,7 @@ class SealedRecord(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Return the record in a file; raises IntegrityError when a bit of it is wrong."""
+        """Return the record in a file; raises IntegrityError for any wrong bit."""
         try:
             return cls.model_validate(unseal(data))
         except ValidationError as error:

@@ -5,5 +5,5 @@ the result and the only truth. The child holds the lease, so the parent takes no
 
 `child` starts and follows the child. `parents` are the flow runs that want it. `pods` finds why a
 pod is in trouble. `api` repeats requests that Prefect does not answer, and refuses a placement that
-the server does not have. `names` has the names and tags by which all of them are found.
+the server does not have. `names` has the names and tags of all of them.
 """

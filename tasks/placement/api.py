@@ -1,4 +1,4 @@
-"""Requests to the Prefect API, which may be away or lack what a configured placement needs."""
+"""Sends requests to the Prefect API, which may be away or lack what a placement needs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ Answer = TypeVar("Answer")
 
 
 class PatientApi:
-    """The Prefect API for whoever follows a flow run; it may be away for a while."""
+    """The Prefect API, which may be away for a while, for a caller that follows a flow run."""
 
     def __init__(self, client: SyncPrefectClient, settings: PlacementConfig, where: str) -> None:
-        """Make requests for a stage or a run; `where` names it and begins what is said of it."""
+        """Make requests for a stage or a run; `where` names it and begins every message."""
         self.client = client
         self._settings, self._where = settings, where
 
     def ask(self, call: Callable[[SyncPrefectClient], Answer]) -> Answer:
-        """Return what the API answers, asked again while it does not.
+        """Return the API's answer; ask again while it gives none.
 
         Raises GenenvError when it stays away too long.
         """
@@ -56,14 +56,14 @@ class PatientApi:
             self.pause()
 
     def pause(self) -> None:
-        """Wait for the next look; raises Cancelled when this flow is to end."""
+        """Wait for the next look; raises Cancelled when somebody has cancelled this flow."""
         deadline = time.monotonic() + self._settings.poll_seconds
         while time.monotonic() < deadline:
             check()
             time.sleep(0.1)
 
     def cancel(self, run: UUID, why: str) -> None:
-        """Ask a flow run to end; a request that fails is a line in the log."""
+        """Ask a flow run to end; log a failed request."""
         try:
             self.client.set_flow_run_state(run, Cancelling(message=why))
         except Exception as error:  # how this flow ends matters more

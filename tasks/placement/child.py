@@ -1,8 +1,8 @@
 """Starts the flow run of one stage on one work pool, follows it, and returns its result.
 
-A child is found by its idempotency key: root, work pool, stage key and attempt. While it is not
-over, every flow that wants the stage gets this child, so the child of a flow that died is not
-started twice. If it ends without a manifest, the next child has the next attempt number.
+The idempotency key identifies a child: root, work pool, stage key and attempt. While a child works,
+every flow that wants the stage gets it, so nobody starts the child of a dead flow twice. If it ends
+without a manifest, the next child has the next attempt number.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tasks.telemetry.spans import current
 log = logging.getLogger("genenv.stage")
 
 MANIFEST_S = 60.0
-"""How long the manifest of an ended child may stay unseen: network file systems cache."""
+"""How long to wait for the manifest of an ended child: network file systems cache."""
 
 REASON_S = 15.0
 """How long to wait for the reason of a child that ended badly."""
@@ -68,8 +68,8 @@ def compute_on_work_pool(
 ) -> Manifest:
     """Return the manifest of a stage once a child on the work pool has written it.
 
-    Raises StageError with the child's own reason when it ends without one, and Cancelled when this
-    flow is to end. A cancelled flow cancels its child too.
+    Raises StageError with the child's own reason when it ends without one, and Cancelled when
+    somebody cancels this flow, which then cancels its child too.
     """
     with get_client(sync_client=True) as client:
         child = ChildRun(client, stage, config, epoch, work_pool, key)
@@ -95,7 +95,7 @@ class ChildRun:
         work_pool: str,
         key: str,
     ) -> None:
-        """Follow the child of this stage key; nothing is started yet."""
+        """Follow the child of this stage key; `start` starts it."""
         self._stage, self._epoch, self._work_pool, self._key = stage, epoch, work_pool, key
         self._config, self._settings = config, config.placement
         self._store = artifacts_of(config.root).store
@@ -145,7 +145,7 @@ class ChildRun:
         )  # fmt: skip
 
     def follow(self) -> None:
-        """Return when the child is over; raises StageError when it does not start or is lost."""
+        """Return when the child has ended; raises StageError if it does not start or gets lost."""
         began, alive, sign = time.monotonic(), time.monotonic(), b""
         stuck: float | None = None
         told, how_far = -LINE_S, ""
@@ -169,7 +169,7 @@ class ChildRun:
                     self._lost()
             else:
                 look = self._look(state)
-                # The pod of a node that went away stays as it was when the node was last heard of.
+                # The pod of a lost node keeps the state that the node reported last.
                 if not look.runs:
                     alive = now
                 elif now - alive > self._settings.lost_seconds:
@@ -186,13 +186,13 @@ class ChildRun:
             self.parents.check()
 
     def result(self, find: Callable[[], Manifest | None]) -> Manifest:
-        """Return the manifest of a child that is over; raises StageError with its reason."""
+        """Return the manifest of a child that has ended; raises StageError with its reason."""
         state = self._api.ask(lambda client: client.read_flow_run(self._run_id)).state
         deadline = time.monotonic() + (MANIFEST_S if state and state.is_completed() else 0)
         while (manifest := find()) is None and time.monotonic() < deadline:
             check()
             time.sleep(1)
-        if manifest is not None:  # it may have been cancelled or killed right after its commit
+        if manifest is not None:  # it may have died right after its commit
             return manifest
         if state is None or state.is_completed():
             raise StageError(
@@ -202,11 +202,11 @@ class ChildRun:
         raise StageError(f"{self._where} {_VERBS.get(state.type, 'ended')}: {self._why(state)}")
 
     def cancel(self, why: str) -> None:
-        """Ask the child to end, if the API can be reached."""
+        """Ask the child to end, if the API answers."""
         self._api.cancel(self._run_id, why)
 
     def _parameters(self, inputs: Inputs, parts: dict[str, Any]) -> dict[str, Any]:
-        # The child sees the store by its full name, and computes where it is.
+        # The child gets the store's full name, and computes inline.
         own = self._config.model_copy(
             update={"root": self._store.uri, "placement": PlacementConfig()}
         )
@@ -223,7 +223,7 @@ class ChildRun:
     def _attempt(self, tag: str) -> int:
         """Return the number of the child that works or will, or the next one's.
 
-        A child that is being cancelled does not count, because its result would be an error.
+        A child in cancellation does not count, because its result would be an error.
         """
         found = self._api.ask(lambda client: runs_with(client, tag))
         numbers = {int((run.idempotency_key or ".0").rpartition(".")[2]): run for run in found}
@@ -240,11 +240,11 @@ class ChildRun:
         return sign
 
     def _doing(self) -> str:
-        """Return how far the child is, as its lease says, '' where it does not."""
+        """Return how far the child is, as its lease says, else ''."""
         return doing(self._store, self._stage, self._key)
 
     def _look(self, state: State) -> PodLook:
-        """Return how the pod is of a child that has not begun; nothing without a pod."""
+        """Return the state of the pod of a child that has not begun; an empty one without a pod."""
         return self._pods.look(self._run_id) if self._pods and state.is_pending() else PodLook()
 
     def _waits_for(self, state: State, look: PodLook) -> tuple[str, bool]:
@@ -284,7 +284,7 @@ class ChildRun:
         )
 
     def _say(self, message: str) -> None:
-        """Report what the child does or waits for, once for each message."""
+        """Report what the child does or waits for; skip a message that repeats the last one."""
         if message == self._said:
             return
         self._said = message

@@ -25,5 +25,5 @@ def child_tag(ident: str) -> str:
 
 
 def parent_tag(run_id: UUID) -> str:
-    """Return the tag of what a flow run has on work pools."""
+    """Return the tag of the children of a flow run."""
     return f"parent {run_id}"

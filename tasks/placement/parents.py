@@ -1,4 +1,4 @@
-"""The flow runs that want a child: whether they still want it, and its end when they do not."""
+"""The flow runs that want a child: says whether they still want it, and cancels unwanted ones."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ log = logging.getLogger("genenv.stage")
 
 
 class Abandoned(BaseException):
-    """This flow run is over or will be started anew; its child goes on."""
+    """This flow run has ended, or a worker will start it anew; its child goes on."""
 
 
 class Parents:
-    """This flow run and those that it is part of."""
+    """This flow run and those around it."""
 
     def __init__(self, api: PatientApi, stage: str) -> None:
-        """Look up the flow run that this code runs in, and what that is part of."""
+        """Look up the flow run that this code runs in, and those around it."""
         self._api, self._stage = api, stage
         self._runs = _ancestors(api.client)
 
     @property
     def tags(self) -> list[str]:
-        """Return the tags by which a child of theirs is found."""
+        """Return the tags of their children."""
         return [parent_tag(run.id) for run in self._runs]
 
     def check(self) -> None:
-        """Raise Cancelled when one was cancelled, and Abandoned when one is over otherwise."""
+        """Raise Cancelled if somebody cancelled one, Abandoned if one has ended otherwise."""
         for run in self._runs:
             state = self._api.ask(lambda client, run=run: client.read_flow_run(run.id)).state
             if state is None or state.is_running() or state.is_pending():
@@ -47,9 +47,9 @@ class Parents:
             raise Cancelled
 
     def are_awaited(self) -> bool:
-        """Return whether a worker will start this flow again: it was evicted, and not cancelled.
+        """Return whether a worker will start this flow again: evicted, and not cancelled.
 
-        The flow run that is started again takes the child over.
+        The new attempt of the flow run takes the child over.
         """
         if not self._runs or self._runs[-1].deployment_id is None:
             return False
@@ -71,7 +71,7 @@ def cancel_children(flow: Any, flow_run: FlowRun, state: State) -> None:
 
 
 def _ancestors(client: SyncPrefectClient) -> list[FlowRun]:
-    """Return this flow run and those that it is part of, the outermost last."""
+    """Return this flow run and those around it, the outermost last."""
     context = FlowRunContext.get()
     found: list[FlowRun] = []
     run = context.flow_run if context else None

@@ -2,7 +2,7 @@
 
 Prefect says only that a pod is pending or has crashed; the pod's status says why. Requests go to
 the cluster's API with the pod's own service account or the local kubeconfig. If neither may ask,
-only Prefect's message is shown.
+the error has Prefect's message alone.
 """
 
 # prefect_kubernetes and kubernetes_asyncio have no types.
@@ -31,17 +31,17 @@ TIMEOUT_S = 10.0
 JSON, PLAIN = "application/json", "text/plain"
 
 NO_CONTENT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v1"
-"""The Accept header for a secret: it returns whether the secret exists, never its content."""
+"""The Accept header for a secret: the answer says whether it exists, never its content."""
 
 NEVER_STARTS = ("CreateContainerConfigError", "CreateContainerError", "InvalidImageName")
-"""Reasons of a waiting container that only a person can end; a failed image pull is another."""
+"""Reasons of a waiting container that only a person can resolve, beside a failed image pull."""
 
 
 LAST_LINES = 5
 """Lines of a dead pod's log that its error repeats."""
 
 LAST_LETTERS = 600
-"""Characters of them, the last ones."""
+"""Last characters of these lines that the error repeats."""
 
 _READ_LINES, _READ_BYTES = 200, 65_536  # of the end of a log; a traceback is longer than LAST_LINES
 
@@ -50,9 +50,9 @@ _READ_LINES, _READ_BYTES = 200, 65_536  # of the end of a log; a traceback is lo
 class PodLook:
     """What one look at a flow run's newest pod shows.
 
-    `runs` says whether a container of it runs, `trouble` what is wrong, or '', `hopeless` whether
-    only a person can help. `pod` and `container` name what has ended badly, '' for nothing, and
-    `message` is what it left behind for its end, if it did.
+    `runs` says whether one of its containers runs, `trouble` what is wrong, or '', `hopeless`
+    whether only a person can help. `pod` and `container` name the container that ended badly, or
+    ''; `message` is its termination message, or ''.
     """
 
     runs: bool = False
@@ -67,7 +67,7 @@ class Pods:
     """The pods of one work pool of the type kubernetes."""
 
     def __init__(self, namespace: str, secrets: frozenset[str]) -> None:
-        """Ask about this namespace; `secrets` are what its pods refer to."""
+        """Ask about this namespace, whose pods refer to these `secrets`."""
         self.namespace = namespace
         self._secrets = secrets
         self._mute = False
@@ -80,7 +80,7 @@ class Pods:
         return [f"secret {name!r} in namespace {self.namespace}" for name in absent]
 
     def look(self, flow_run: UUID) -> PodLook:
-        """Return how a flow run's newest pod is, by one listing; without a pod, how its job is."""
+        """Return the state of a flow run's newest pod by one listing, else that of its job."""
         pods = self._items(f"{self._path}/pods", labelSelector=_label(flow_run))
         if pods:
             return seen(max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"]))
@@ -92,10 +92,10 @@ class Pods:
         return PodLook()
 
     def last_words(self, look: PodLook) -> str:
-        """Return the end of what a dead container said, on one line, or '' where nothing is known.
+        """Return the last words of a dead container on one line, or '' where they are unknown.
 
-        That is the message it left for its end, else the last lines of its log. What looks like a
-        secret is hidden.
+        These are its termination message, else the last lines of its log. It hides what looks like
+        a secret.
         """
         said: Any = look.message
         if not said and look.pod:
@@ -118,7 +118,7 @@ class Pods:
         return cast(dict[str, Any], answer).get("items") or [] if isinstance(answer, dict) else []
 
     def _get(self, path: str, accept: str, **query: str) -> Any:
-        """Return the answer, `_ABSENT` when there is no such object, None when it is unknown."""
+        """Return the answer, `_ABSENT` without such an object, None if the request fails."""
         from aiohttp import ClientError
         from kubernetes_asyncio.client.exceptions import ApiException
         from kubernetes_asyncio.config import ConfigException
@@ -158,7 +158,7 @@ def pods_of(work_pool: WorkPool) -> Pods | None:
 
 
 def secrets_in(manifest: Any) -> Iterator[str]:
-    """Yield the names of all secrets that a manifest refers to and cannot do without."""
+    """Yield the names of all secrets that a manifest refers to, without optional ones."""
     if isinstance(manifest, list):
         for item in cast(list[Any], manifest):
             yield from secrets_in(item)
@@ -214,7 +214,7 @@ def diagnosis(status: dict[str, Any]) -> tuple[str, bool] | None:
 
 
 def _inner(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Return a mapping inside of others, {} where there is none."""
+    """Return a mapping inside others, {} where it is missing."""
     for name in names:
         value = value.get(name) or {}
     return value
@@ -236,7 +236,7 @@ async def _request(path: str, accept: str, query: dict[str, str]) -> Any:
         config.load_incluster_config()
         client = ApiClient()
     except config.ConfigException:
-        # Its own default is what the variable was when the package was imported.
+        # The package's own default is the variable's value at its import.
         client = await config.new_client_from_config(os.environ.get("KUBECONFIG"))
     async with client:
         answer = await client.call_api(

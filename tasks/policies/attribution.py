@@ -1,7 +1,7 @@
-"""Measures what each group of an agent update teaches, for the updates that ask for it.
+"""Measures what each group of an agent update teaches, for updates with `grpo.attribution`.
 
-The validation tasks stand for what the agent is to learn. No update trains on them, and they are
-others than the test tasks, which nothing in the loop reads.
+The validation tasks stand for what the agent should learn. No update trains on them, and they are
+others than the test tasks, which no part of the loop reads.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def answering(domain: Domain) -> WritesAnswers:
 def attribute(
     context: StageContext[Any], rows: UpdateRows | None, request: Callable[..., GrpoRequest]
 ) -> None:
-    """Write the table `influence` of an update that is about to be computed; empty without rows.
+    """Write the table `influence` before an update computes; empty without rows.
 
-    `rows` and `request` are what `tasks.policies.update.update` is given. The inputs of `context`
-    have `agent`, `bootstrap`, `pool` and `history_pools`. Raises ConfigError and TrainingError.
+    `rows` and `request` are those of `tasks.policies.update.update`. The inputs of `context` have
+    `agent`, `bootstrap`, `pool` and `history_pools`. Raises ConfigError and TrainingError.
     """
     if rows is None or rows.samples.is_empty():
         context.out.table("influence", frame("influence", []))
@@ -92,7 +92,7 @@ def influence_rows(
     """Return rows of `influence`, in the order of the groups.
 
     Args:
-        found: what was measured, a group each.
+        found: the measurements, one for each group.
         rows: those of the update.
         tasks: the task of each group, columns group_id and task_id.
         answers: those of the validation tasks; each group gets an equal part of their tokens.
@@ -126,12 +126,12 @@ def scored_answers(
 ) -> list[ScoredAnswer]:
     """Return the reference answers of those tasks whose answer fits into an attempt.
 
-    `checkpoint` has the chat template. Raises ConfigError for a domain that writes no answers.
+    `checkpoint` has the chat template. Raises ConfigError for a domain that cannot write answers.
     """
     writing, settings = answering(domain), config.rollout
     chat = ChatFormat.load(checkpoint, config.models.agent_chat_template_kwargs)
     params = SamplingParams(settings.max_tokens, settings.temperature, settings.top_p)
-    nobody = cast(Engine, None)  # nothing is sampled
+    nobody = cast(Engine, None)  # it samples nothing
     play = Play(domain, nobody, chat, bounds_of(config, 1), params, lambda task, sample, turn: 0)
     made = reference_attempts([(task.task_id, task.draft) for task in tasks], play, writing)
     return [

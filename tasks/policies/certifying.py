@@ -1,4 +1,4 @@
-"""What the stage `benchmark` does with a task set that is certified: flaws, attempts, checks."""
+"""Certifies a task set for the stage `benchmark`: flaws, attempts, checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def certify_attempted(
     context: StageContext[Any],
     attempted: Callable[[StageContext[Any], Sequence[Task], Judge], Shards],
 ) -> dict[str, Any]:
-    """Play the tasks for their flaws, let the model attempt them, and say what both come to.
+    """Play the tasks to find flaws, let the model attempt them, and write the checks of both.
 
     `attempted` makes the attempts. Raises DomainError for a fault of the domain, EngineError where
     no attempt has a verdict.

@@ -1,4 +1,4 @@
-"""The engine of a sampling stage, as configured."""
+"""Opens the engine of a sampling stage, as configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tasks.stage import COMPUTE_FIELDS, StageContext
 from tasks.stage.progress import check
 
 SAMPLING_FIELDS = (*COMPUTE_FIELDS, "compute.vllm")
-"""What every stage that samples reads."""
+"""Fields that every sampling stage reads."""
 
 
 def engine_of(context: StageContext[Any], checkpoint: Path, digest: str, *, top_p: float) -> Engine:
@@ -33,12 +33,12 @@ def engine_of(context: StageContext[Any], checkpoint: Path, digest: str, *, top_
 
 
 def retries_of(context: StageContext[Any]) -> Retries:
-    """Return how often a stage tries again what it lost."""
+    """Return how often a stage repeats lost requests."""
     return Retries(context.execution.retries, context.execution.retry_seconds, check)
 
 
 def patient_engine(
     context: StageContext[Any], checkpoint: Path, digest: str, *, top_p: float
 ) -> Patient:
-    """Return an engine as `engine_of` does that is asked again for what failed."""
+    """Return an engine as `engine_of` does, which repeats failed requests."""
     return Patient(engine_of(context, checkpoint, digest, top_p=top_p), retries_of(context))

@@ -1,4 +1,4 @@
-"""The model that a measurement names: a folder, a run of this root, or a version in MLflow."""
+"""Finds the model that a measurement names: a folder, a run of this root, a version in MLflow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_MLFLOW = "models:/"
 def named(config: RunConfig) -> RunConfig:
     """Return a measurement with its run id, and with the epoch that `run:RUN` means now.
 
-    Raises ConfigError for a run or an epoch that is not there.
+    Raises ConfigError for a run or an epoch that does not exist.
     """
     whole = {
         name: pinned(artifacts_of(config.root).store, f"benchmark.{name}", given)
@@ -46,7 +46,7 @@ def model_of(config: RunConfig, field: str, name: str, policy: Policy) -> Weight
 
 
 def endpoint_of(config: RunConfig) -> EndpointRef:
-    """Return the endpoint that is measured; raises ConfigError where its key is missing."""
+    """Return the endpoint to measure; raises ConfigError where its key is missing."""
     from genenv_core.exchange.chat_client import key_of  # loads aiohttp
 
     given = config.benchmark
@@ -89,7 +89,7 @@ def _of_mlflow(config: RunConfig, field: str, name: str) -> Path:
     from mlflow.artifacts import download_artifacts
 
     try:
-        # By the client, as the URIs that MLflow keeps by itself are those of the whole process.
+        # By the client, because MLflow's own URIs are global in the process.
         model, _, version = name.removeprefix(OF_MLFLOW).rpartition("/")
         if not model:
             model, _, alias = version.partition("@")

@@ -25,8 +25,8 @@ def show_steps(
 ) -> None:
     """Report the steps and the loss of a stage, or of the named part of it.
 
-    `planned` is None at its end: one that ends before the last planned step is done. `before` are
-    the steps that earlier updates did; `planned` counts them too.
+    `planned` is None at the end, also of a stage that ends before its last planned step. `before`
+    are the steps of earlier updates; `planned` counts them too.
     """
     done, loss = noted_steps(noted)
     message = "" if loss is None else f"loss {loss:.3f}"
@@ -39,14 +39,14 @@ def shown_steps(
 ) -> Generator[None]:
     """Report the steps and the loss of the update in the block, as `show_steps` does.
 
-    Reports nothing before the training process has begun the file: an update that continues from a
-    trainer checkpoint begins it with the steps before, and its rate counts from there. The last
-    steps may be unreported at the end of the block.
+    The reports begin when the training process has begun the file: an update that continues from a
+    trainer checkpoint begins it with the steps before, and its rate counts from there. The block
+    may end before the last steps are reported.
     """
     over = threading.Event()
 
     def watch() -> None:
-        with suppress(Cancelled):  # the update is asked to end beside this
+        with suppress(Cancelled):  # another thread asks the update to end
             while not over.wait(SHOWN_S):
                 if noted.exists():
                     show_steps(context, noted, planned, part=part, before=before)

@@ -1,11 +1,11 @@
-"""The rounds of a warm start in its stage's durable folder: a killed stage goes on after the last.
+"""Keeps the rounds of a warm start in its stage's durable folder: a killed stage continues there.
 
 A round is a folder with the model (`checkpoint`), what the next round follows (`state`: weights or
 adapters, and Adam's moments) and `round.json`. Its files are on the disk before it gets its name,
 so a folder of that name is whole.
 
-A process works on files of its own and reads the durable ones only when it starts. One that lost
-its stage's lease may still be alive: it would remove what another process needs.
+A process works on files of its own and reads the durable ones only when it starts: a process that
+has lost its stage's lease may still be alive, and remove durable files that another one needs.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Rounds:
         return self._kept / f"{self._name}-{number}-trainer"
 
     def newest(self) -> Round:
-        """Return the newest sound round, whose files are in its `folder` afterwards, or number 0.
+        """Put the files of the newest sound round into its `folder` and return it, or number 0.
 
-        Warns of each round that it ignores.
+        Logs a warning for each round that it ignores.
         """
         for number in sorted(self._numbers(), reverse=True):
             try:
@@ -75,7 +75,7 @@ class Rounds:
         return Round()
 
     def keep(self, number: int, steps: int, metrics: dict[str, float]) -> Round:
-        """Make the round in `folder` durable and return it; what was kept before it goes."""
+        """Make the round in `folder` durable and return it; remove older rounds."""
         own, target = self.folder(number), self._durable(number)
         made = Round(number=number, steps=steps, metrics=metrics, digests=self._digests(number))
         (own / _NOTE).write_bytes(readable_json(made.model_dump()))
@@ -105,12 +105,12 @@ class Rounds:
 
 
 def _number(path: Path) -> int:
-    """Return the number of the round that something in the durable folder belongs to."""
+    """Return the number of the round of a path in the durable folder."""
     return int(path.name.split("-")[1])
 
 
 def _laid_out(source: Path, target: Path) -> None:
-    """Put the files of a round into a new folder, under a second name where that can be."""
+    """Link the files of a round into a new folder, or copy them where links are impossible."""
     for name in (CHECKPOINT, STATE):
         (target / name).mkdir(parents=True)
         for path in (source / name).iterdir():

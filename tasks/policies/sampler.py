@@ -24,7 +24,7 @@ from tasks.stage.progress import check
 class Sampler:
     """A checkpoint of pi_agent that attempts tasks; `sampler` opens and closes it.
 
-    `simulator` is a checkpoint of pi_env that plays the tools; with None they are executed.
+    `simulator` is a checkpoint of pi_env that plays the tools; with None the tools run.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Sampler:
     ) -> Iterator[tuple[int, list[Rollout]]]:
         """Yield (index of a task among those of all batches, its n rollouts) as they finish.
 
-        With tools executed inline, batches are attempted one after the other. Otherwise the
-        attempts of all batches run together.
+        With inline tools it attempts the batches one after the other. Otherwise the attempts of all
+        batches run together.
         """
         play = self._play(n, params, seed_of)
         most = None
@@ -102,7 +102,7 @@ class Sampler:
 
 
 def bounds_of(config: RunConfig, n: int) -> AttemptBounds:
-    """Return what bounds each of n attempts at a task."""
+    """Return the bounds of each of n attempts at a task."""
     return AttemptBounds(
         n=n,
         max_turns=config.rollout.max_turns,
@@ -128,6 +128,6 @@ def _found(context: StageContext[Any], model: Weights) -> tuple[Path, str]:
 def sampler(
     context: StageContext[Any], agent: Weights, simulator: Weights | None = None
 ) -> Generator[Sampler]:
-    """Open a sampler; its engines are closed at the end."""
+    """Open a sampler; close its engines at the end."""
     with ExitStack() as stack:
         yield Sampler(context, agent, simulator, stack)

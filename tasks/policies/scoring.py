@@ -1,4 +1,4 @@
-"""How a stage scores given tokens again: as the configured training multiplies."""
+"""Chooses the arithmetic in which a stage scores tokens again: that of the configured training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from genenv_core.engines.transformers.scoring import ScoringArithmetic
 
 SCORING_FIELDS = ("training.device", "training.precision")
-"""What a stage that scores tokens reads beside `compute.threads`."""
+"""Fields that a stage which scores tokens reads beside `compute.threads`."""
 
 
 def arithmetic_of(config: Any) -> ScoringArithmetic:

@@ -32,7 +32,7 @@ def trainer() -> WorkerTrainer:
 
 
 def request_stop() -> None:
-    """Let running updates end where they can be continued; see `WorkerTrainer.request_stop`."""
+    """Ask running updates to end where they can continue; see `WorkerTrainer.request_stop`."""
     with _lock:
         if _trainer is not None:
             _trainer.request_stop()

@@ -1,4 +1,4 @@
-"""The path of both updates through their stage."""
+"""Carries out either update within its stage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tasks.stage import StageContext, log
 from tasks.stage.inputs import In
 
 UNITS = {"groups": "group_id", "rows": "row_id"}
-"""What an update counts its rows by, and the column of `update_samples` that names one."""
+"""Units in which an update counts its rows, with the column of `update_samples` that names one."""
 
 
 def without(pool: ArtifactRef, otherwise: str) -> str:
-    """Return why an update has no rows: the epoch of `pool` has no new task, or what else."""
+    """Return why an update has no rows: the epoch of `pool` has no new task, or `otherwise`."""
     return otherwise if pool.facts["new_groups"] else "this epoch has no valid new task"
 
 

@@ -27,14 +27,14 @@ from tasks.stage.progress import Paces, emit
 log = logging.getLogger("genenv.stage")
 
 COMPUTE_FIELDS = ("compute.engine", "compute.device", "compute.threads")
-"""What every stage that runs a model reads: each changes floating-point results."""
+"""Fields that every stage which runs a model reads: each changes floating-point results."""
 
 
 @dataclass(frozen=True, slots=True)
 class FurtherWork:
-    """What a stage does besides where the field `asked` is true: modules used, fields read for it.
+    """Further work of a stage where the field `asked` is true: its modules, and fields it reads.
 
-    The modules are imported by name. Elsewhere neither is in the stage's key.
+    The stage imports the modules by name. Without that work, its key has neither.
     """
 
     asked: str
@@ -44,11 +44,11 @@ class FurtherWork:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a stage is: its name, its source modules, the fields it reads, its libraries.
+    """A stage: its name, its source modules, the fields it reads, its libraries.
 
     `modules` are its own and those that it uses without an import, such as an update in another
     process. What they import counts too. `reads` are dotted fields or whole sections. `libraries`
-    are those whose version changes results. `further` is what it does where asked for.
+    are those whose version changes results. `further` is work that only some configurations want.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Stage:
     further: tuple[FurtherWork, ...] = ()
 
     def as_asked(self, config: RunConfig) -> Stage:
-        """Return the stage with its further work where a configuration asks for that."""
+        """Return the stage with the further work that a configuration asks for."""
         modules, reads = self.modules, self.reads
         for more in self.further:
             if attrgetter(more.asked)(config):
@@ -70,10 +70,9 @@ class Stage:
 class StageContext(Generic[In]):
     """What a stage's computation may use: inputs, output, its config fields, a scratch folder.
 
-    `scope` is `ids.scope_of` the key's parts; ids start with its head.
-    `tell` publishes how far the stage is, in words, to readers outside of this process.
-    `execution` is apart from `config` because it is in no key: it may change how and when work is
-    done, never the result.
+    `scope` is `ids.scope_of` the key's parts; ids start with its head. `tell` publishes in words
+    how far the stage is, to readers outside of this process. `execution` is apart from `config`
+    because it is in no key: it may change how and when the stage works, never the result.
     """
 
     stage: Stage
@@ -97,11 +96,11 @@ class StageContext(Generic[In]):
 
     @property
     def store(self) -> Store:
-        """Return the store that the run lives in."""
+        """Return the run's store."""
         return self.artifacts.store
 
     def durable(self) -> Path:
-        """Return this stage key's folder that survives a crash; the commit removes it."""
+        """Return this stage key's folder, which survives a crash; the commit removes it."""
         return self.store.folder(paths.progress(self.stage.name, self.key))
 
     def manifest(self, ref: ArtifactRef) -> Manifest:

@@ -1,4 +1,4 @@
-"""Finds which draw of a stage a run uses."""
+"""Finds the number of the draw of a stage in a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _supposed: ContextVar[Draws | None] = ContextVar("draws", default=None)
 
 @contextlib.contextmanager
 def supposing(draws: Draws | None) -> Generator[None]:
-    """Take these draws for those of the run inside the block, for a plan; None: what is noted."""
+    """Use these draws as the run's inside the block, for a plan; None: the recorded ones."""
     token = _supposed.set(draws)
     try:
         yield

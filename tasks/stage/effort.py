@@ -1,4 +1,4 @@
-"""Measures what a stage takes: seconds, tokens, memory. This is history, in no key or manifest."""
+"""Measures what a stage takes: seconds, tokens, memory. No key and no manifest holds them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WRITTEN = ("env_prompt_tokens", "generation_tokens")
 
 @dataclass
 class Effort:
-    """What a computation took; None is not known, or for a stage without a model no tokens."""
+    """What a computation took; None: unknown, or tokens of a stage without a model."""
 
     seconds: float | None = None
     tokens: int | None = None
@@ -47,7 +47,7 @@ class Effort:
 
 @contextlib.contextmanager
 def effort() -> Generator[Effort]:
-    """Measure the seconds and the memory of the block; they are in what it yields at its end."""
+    """Measure the seconds and the memory of the block; fill them into the yielded record."""
     made, began, over = Effort(), time.perf_counter(), threading.Event()
     peak = 0
 
@@ -72,7 +72,7 @@ def effort() -> Generator[Effort]:
 
 
 def resident() -> int:
-    """Return the bytes of memory that this process and those it has started hold now."""
+    """Return the bytes of memory that this process and its children hold now."""
     found, own = 0, psutil.Process()
     with contextlib.suppress(psutil.Error):
         found += own.memory_info().rss
@@ -85,8 +85,8 @@ def resident() -> int:
 def tokens_of(manifest: Manifest, inputs: Inputs, artifacts: Artifacts) -> int | None:
     """Return the tokens of a finished stage as the view `cost` counts them.
 
-    None for a stage without a model, and where they cannot be read: the stage is finished all the
-    same.
+    None for a stage without a model. Where it cannot read the tables, it logs a warning and returns
+    None: the stage is finished all the same.
     """
     try:
         match manifest.stage:
@@ -116,7 +116,7 @@ def tokens_of(manifest: Manifest, inputs: Inputs, artifacts: Artifacts) -> int |
 
 
 def _generations(manifests: Sequence[Manifest], artifacts: Artifacts) -> pl.DataFrame:
-    """Return texts of pi_env or of a teacher; one that holds several tasks was paid for once."""
+    """Return texts of pi_env or of a teacher; one with several tasks counts once."""
     tasks = _frame(manifests, "tasks", (*_TASKS, *_WRITTEN), artifacts)
     return tasks.unique([*_TASKS, *_WRITTEN])
 
@@ -124,7 +124,7 @@ def _generations(manifests: Sequence[Manifest], artifacts: Artifacts) -> pl.Data
 def _drawn(
     manifest: Manifest, known: pl.DataFrame, ident: str, artifacts: Artifacts
 ) -> pl.DataFrame:
-    """Return what is known of the rows that an update drew."""
+    """Return the rows of `known` that an update drew."""
     samples = _frame([manifest], "update_samples", ("row_id",), artifacts)
     return samples.join(known, left_on="row_id", right_on=ident)
 

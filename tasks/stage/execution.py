@@ -1,6 +1,6 @@
 """Carries out a stage: reuses what its key names, or computes it and writes the manifest last.
 
-What became of each attempt is kept in the record of the run.
+It writes the end of each attempt into the record of the run.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from tasks.stage.stores import artifacts_of, leases_of, readers_of
 from tasks.telemetry.spans import Telling, stage_span
 
 FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
-"""Set to 1, it allows a stage that fails on purpose, so that tests can press Retry."""
+"""Set to 1, this variable allows a stage that fails on purpose, so that tests can press Retry."""
 
 
 class StageOutcome(NamedTuple):
-    """What a stage gave: its output, whether it was reused, and by whom it was computed then."""
+    """A stage's output, whether it was reused, and who computed a reused one."""
 
     ref: ArtifactRef
     reused: bool
@@ -51,7 +51,7 @@ class StageOutcome(NamedTuple):
 
 
 Elsewhere = Callable[[str, dict[str, Any], Callable[[], Manifest | None]], Manifest]
-"""Has another process compute a stage; takes the key, its parts and a look-up of the manifest."""
+"""Lets another process compute a stage; takes the key, its parts and a look-up of the manifest."""
 
 
 def run_stage(
@@ -63,12 +63,12 @@ def run_stage(
     elsewhere: Elsewhere | None = None,
     draw: int = 0,
 ) -> StageOutcome:
-    """Return the stage's output, reused, or else computed and committed.
+    """Return the stage's output: reuse it, or compute and commit it.
 
     Takes an output that the run's root lacks from the roots of `roots.read`, where one has it.
 
-    `elsewhere` replaces `compute`. The process that computes then holds the lease and records the
-    attempt. This process records only what that one could not.
+    `elsewhere` replaces `compute`: the process that computes holds the lease and records the
+    attempt, and this process records only what that one could not.
     """
     parts = parts_of(stage, config, epoch, inputs, draw)
     call = _Call(stage, config, epoch, inputs, parts, stage_key(parts), artifacts_of(config.root))
@@ -79,7 +79,7 @@ def run_stage(
 def _carried_out(
     call: _Call[In], compute: Compute[In], elsewhere: Elsewhere | None, span: Telling
 ) -> StageOutcome:
-    """Return what `run_stage` does, and write how it came out into the stage's span."""
+    """Do the work of `run_stage`, and add the outcome to the stage's span."""
     stage, config, epoch, parts = call.stage, call.config, call.epoch, call.parts
     emit(Event("started", stage.name, epoch))
     record = AttemptRecord(call.run, stage.name, epoch, call.key)
@@ -150,12 +150,12 @@ class _Call(Generic[In]):
         return RunLog(self.artifacts.store, self.config.run_id or run_name(self.config, "run"))
 
     def find(self) -> Manifest | None:
-        """Return the manifest of this key, once it is there."""
+        """Return the manifest of this key, None before it exists."""
         return self.artifacts.find(self.stage.name, self.key)
 
 
 class AttemptRecord:
-    """One attempt at a stage by this process; nothing is written before `begin` or `end`."""
+    """One attempt at a stage by this process; only `begin` and `end` write."""
 
     def __init__(self, run: RunLog, stage: str, epoch: int, key: str) -> None:
         """Start the clock of an attempt."""
@@ -180,23 +180,23 @@ class AttemptRecord:
         return time.perf_counter() - self._clock
 
     def begin(self) -> int:
-        """Write that the computation begins; returns the number of the attempt, from 1."""
+        """Write that the computation begins; return the number of the attempt, from 1."""
         self._attempt, self.begun = self._run.begin(self._attempt), True
         return self._attempt.attempt
 
     def origin(self) -> Origin:
-        """Return this attempt as the one that computed its stage."""
+        """Return this attempt as the origin of its stage's output."""
         return origin_of(self._attempt, round(self.seconds, 4))
 
     def end(self, state: StageState, **values: Any) -> None:
-        """Write how it ended, and `values`; an attempt that never began has no other event."""
+        """Write how it ended, and `values`: the only event of an attempt that never began."""
         seconds = round(self.seconds, 4)
         last = self._attempt.model_copy(update={"state": state, "seconds": seconds, **values})
         (self._run.end if self.begun else self._run.begin)(last)
 
 
 def _failures(run: RunLog, epoch: int, stage: str) -> int:
-    """Return how many attempts at a stage of a run are recorded as unsuccessful."""
+    """Return how many recorded attempts at a stage of a run were unsuccessful."""
     unsuccessful = (StageState.FAILED, StageState.INTERRUPTED)
     attempts = [a for a in run.attempts([epoch]) if a.stage == stage and a.seconds is not None]
     return sum(attempt.state in unsuccessful for attempt in attempts)
@@ -204,7 +204,7 @@ def _failures(run: RunLog, epoch: int, stage: str) -> int:
 
 @contextlib.contextmanager
 def _failing_aloud(call: _Call[Any], record: AttemptRecord, *, away: bool) -> Generator[None]:
-    """Record and report how the block fails; turns errors that are not genenv's into StageError."""
+    """Record and report how the block fails; turn errors that are not genenv's into StageError."""
     stage, epoch = call.stage.name, call.epoch
     noted = _failures(call.run, epoch, stage) if away else 0
     try:
@@ -224,7 +224,7 @@ def _failing_aloud(call: _Call[Any], record: AttemptRecord, *, away: bool) -> Ge
 def _leased(
     call: _Call[In], compute: Compute[In], record: AttemptRecord
 ) -> tuple[Manifest, Effort]:
-    """Return the manifest and what it took, which is nothing when another process made it."""
+    """Return the manifest and its effort, which is empty when another process made it."""
     stage, epoch, key = call.stage.name, call.epoch, call.key
 
     def waiting(holder: str) -> None:
@@ -269,7 +269,7 @@ def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
         )
         facts = compute(context)
         manifest, won = context.out.commit(facts)
-        # What a kill leaves between the two lines is never read again: the key is finished.
+        # Nobody reads what a kill leaves between the two lines: the key is finished.
         shutil.rmtree(store.home / paths.progress(stage.name, call.key), ignore_errors=True)
         return manifest, won
     finally:
@@ -277,7 +277,7 @@ def _computed(call: _Call[In], compute: Compute[In]) -> tuple[Manifest, bool]:
 
 
 def refuse_outside_tests(fault: str | None) -> None:
-    """Raise ConfigError when a fault is configured and nobody has allowed it here."""
+    """Raise ConfigError for a configured fault, unless the variable allows it."""
     if fault and os.environ.get(FAULTS_VARIABLE) != "1":
         raise ConfigError(
             f"execution.test_fault {fault!r} is for genenv's own tests: remove it (they set "

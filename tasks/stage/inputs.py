@@ -33,7 +33,7 @@ In = TypeVar("In", bound=Inputs)
 def identities(inputs: Inputs) -> dict[str, Any]:
     """Return what a stage's key holds for each field: its digest, or the plain value itself.
 
-    A field equal to its default is left out, so that a new field changes no key.
+    Leaves out fields with their default, so that a new field changes no key.
     """
     given = {field.name: (getattr(inputs, field.name), field.default) for field in fields(inputs)}
     return {name: _identity(value) for name, (value, left) in given.items() if value != left}
@@ -45,7 +45,7 @@ def encode(inputs: Inputs) -> dict[str, Any]:
 
 
 def decode(kind: type[In], values: Mapping[str, Any]) -> In:
-    """Return what was encoded; raises StageError if the stage takes other inputs here."""
+    """Return the inputs that `encode` wrote; raises StageError if the stage takes others here."""
     try:
         return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:

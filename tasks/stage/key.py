@@ -1,4 +1,4 @@
-"""A stage's key: everything that its result depends on. No stage can read a field outside it."""
+"""Makes a stage's key: everything that its result depends on. No stage reads a field outside it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tasks.stage.context import Stage
 from tasks.stage.inputs import Inputs, identities
 
 LAUNCH = "genenv_core.training.processes.launch"
-"""How an update is started in processes of its own: accelerate's settings decide its numbers."""
+"""The module that starts an update in processes of its own; its settings decide numbers."""
 GRAMMARS: dict[EngineKind, tuple[str, ...]] = {"transformers": ("llguidance",), "vllm": ()}
-"""Libraries by which an engine holds a text to a grammar; a server has its own, of its version."""
+"""Libraries by which an engine holds a text to a grammar; a vLLM server brings its own."""
 version = cache(metadata.version)
-"""Returns the version of an installed library, looked up once a process."""
+"""Returns the version of an installed library; looks each up once a process."""
 OPTIONS = "domain.options"
 AROUND = ("genenv_core.ids",)
-"""What the machinery around every stage decides: seeds, and the scope of ids."""
+"""Modules of what the machinery around every stage decides: seeds, and the scope of ids."""
 
 
 def parts_of(
@@ -73,7 +73,7 @@ def parts_of(
 def domain_of(stage: Stage, config: RunConfig) -> Domain | None:
     """Return the configured domain, None for a stage that does not read it.
 
-    It is made once a key, because making one may read files.
+    Call it once a key: making a domain may read files.
     """
     if "domain" not in stage.reads:
         return None
@@ -107,7 +107,7 @@ def _file_digest(file: Path, size: int, changed_ns: int) -> str:
 def on_cpu(stage: Stage, config: RunConfig) -> bool:
     """Return whether a stage that runs a model does so, at least in part, on a processor."""
     elsewhere: list[bool] = []
-    if "compute.vllm" in stage.reads:  # what every stage that samples reads
+    if "compute.vllm" in stage.reads:  # which every sampling stage reads
         elsewhere.append(config.compute.engine == "vllm" or config.compute.device == "cuda")
     if "training" in stage.reads:
         elsewhere.append(config.training.device == "cuda")
@@ -117,7 +117,7 @@ def on_cpu(stage: Stage, config: RunConfig) -> bool:
 def chosen_modules(stage: Stage, config: RunConfig, domain: Domain | None) -> list[str]:
     """Return the modules that the configuration chooses for a stage, with its domain's."""
     chosen = modules_of(config.domain.name, domain) if domain else []
-    if "compute.vllm" in stage.reads:  # what every stage that samples reads
+    if "compute.vllm" in stage.reads:  # which every sampling stage reads
         chosen.append(engine_module(config.compute.engine))
     if "agent_update" in stage.reads:
         kind = agent_kind(config.agent_update)
@@ -140,14 +140,14 @@ def config_fields(config: RunConfig, reads: Sequence[str]) -> dict[str, Any]:
 class ConfigView:
     """The configuration as one stage may see it: reading any other field is an error.
 
-    This is what keeps a key honest: a stage cannot depend on a field that is not in its key.
+    So a stage cannot depend on a field that is not in its key.
     """
 
     def __init__(self, value: BaseModel, stage: Stage, prefix: str = "") -> None:
         self._value, self._stage, self._prefix = value, stage, prefix
 
     def __getattr__(self, name: str) -> Any:
-        """Return the field when the stage declared it; raises StageError otherwise."""
+        """Return the field if the stage declares it; raises StageError otherwise."""
         path = f"{self._prefix}{name}"
         value = getattr(self._value, name)
         if path in self._stage.reads:

@@ -1,4 +1,4 @@
-"""The limits of a run: what it has spent so far, and how it says that it stops."""
+"""The limits of a run: adds up what it has spent, ends it there, and says so."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tasks.stage.stores import artifacts_of
 class RunBudget:
     """What a run has spent by its recorded history, against its limits.
 
-    The whole history is read once; then only the epoch that is at work, and the one before it.
+    `reached` reads the whole history once, then only the epoch at work and the one before it.
     """
 
     def __init__(self, config: RunConfig) -> None:
-        """Open the history of a run; nothing is read yet."""
+        """Open the history of a run without reading it."""
         self._config = config
         self._run = RunLog(artifacts_of(config.root).store, run_name(config, "run"))
         self._sums: dict[int, Spent] | None = None
@@ -32,11 +32,11 @@ class RunBudget:
 
     @property
     def spent(self) -> Spent:
-        """Return what was spent when the history was last read."""
+        """Return the spending as of the last reading of the history."""
         return sum((self._sums or {}).values(), Spent())
 
     def reached(self, epoch: int) -> tuple[Reached, ...]:
-        """Return the limits that are reached before the next stage, which is of this epoch."""
+        """Return the limits reached before the next stage, which is of this epoch."""
         if self._sums is None:
             self._sums, wanted = {}, None
         else:
@@ -55,7 +55,7 @@ def within_limits(
 ) -> Generator[End | None]:
     """End the work of the block at the limits of a run or after `until`, and say so.
 
-    `taken` is the last epoch that a branch has taken over. Yields the end, None if there is none.
+    `taken` is the last epoch that a branch has taken over. Yields the end, None without one.
     """
     budget = RunBudget(config) if config.limits.given else None
     if budget and (already := budget.reached(0)):

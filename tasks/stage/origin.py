@@ -1,4 +1,4 @@
-"""Finds who computed what a run reuses, by the note beside the manifest or the run's history."""
+"""Finds who computed a reused output, by the note beside the manifest or the run's history."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from schemas.enums import StageState
 def found_origin(
     store: Store, run: RunLog, epoch: int, stage: str, key: str, *, first: bool
 ) -> Origin | None:
-    """Return who computed a stage that is reused, None where nothing says it.
+    """Return who computed a reused stage, None where that is unknown.
 
-    A process that was killed between its manifest and its note is found in the history of its run,
-    which is read when the run uses the stage for the `first` time.
+    A process may have died between its manifest and its note. When the run uses the stage for the
+    `first` time, the function reads the history of the run, finds that process, and adds the note.
     """
     found = find_origin(store, stage, key)
     if found or not first:
@@ -34,7 +34,7 @@ def found_origin(
 
 
 def origin_of(attempt: StageAttempt, seconds: float | None) -> Origin:
-    """Return an attempt as the one that computed its stage."""
+    """Return an attempt as the origin of its stage's output."""
     return Origin(
         stage=attempt.stage,
         key=attempt.stage_key,
@@ -46,7 +46,7 @@ def origin_of(attempt: StageAttempt, seconds: float | None) -> Origin:
 
 
 def computed_then(origin: Origin | None) -> dict[str, Any]:
-    """Return the fields of an attempt that say who computed what it reuses."""
+    """Return the fields of an attempt that say who computed the output that it reuses."""
     if origin is None:
         return {}
     return {

@@ -1,7 +1,6 @@
-"""Planning: what a stage would do, a hit or a miss and why, without doing it.
+"""Plans what a stage would do, a hit or a miss and why, without doing it.
 
-Inside `planning` a stage that is submitted computes nothing and is only planned, so `genenv plan`
-walks the very same flows.
+Inside `planning`, submitting a stage only plans it, so `genenv plan` walks the very same flows.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from tasks.stage.stores import artifacts_of, readers_of
 
 @dataclass
 class Planned:
-    """One stage in a plan: its key, and hit, miss, or unknown until what it depends on is known.
+    """One stage in a plan: its key, and hit, miss, or unknown while its inputs are unknown.
 
-    `inputs` is None until they are known. With them, the stage does what was planned. `root` is
-    another root that a hit is taken from, '' for the run's own. `stands` says whether an earlier
-    evaluation stands for this one, None where only the arm can tell.
+    `inputs` are None until they are known. With them, the stage does what the plan says. `root` is
+    another root that holds a hit, '' for the run's own. `stands` says whether an earlier evaluation
+    stands for this one, None where only the arm decides.
     """
 
     stage: str
@@ -46,14 +45,14 @@ class Planned:
     stands: bool | None = None
 
     def result(self) -> ArtifactRef:
-        """Return the reference; raises NotPlannable when only computing would give it."""
+        """Return the reference; raises NotPlannable where it takes the computation."""
         if self.ref is None:
             raise NotPlannable(self.stage)
         return self.ref
 
 
 class NotPlannable(Exception):
-    """A plan ends here: what follows depends on an output that is not there yet."""
+    """A plan ends here: later stages depend on an output that does not exist yet."""
 
 
 _plan: ContextVar[list[Planned] | None] = ContextVar("plan", default=None)
@@ -61,7 +60,7 @@ _plan: ContextVar[list[Planned] | None] = ContextVar("plan", default=None)
 
 @contextlib.contextmanager
 def planning() -> Generator[list[Planned]]:
-    """Plan the stages that are submitted instead of computing them; yields the growing list."""
+    """Plan submitted stages instead of computing them; yields the growing list."""
     entries: list[Planned] = []
     token = _plan.set(entries)
     try:
@@ -92,7 +91,7 @@ def planned(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> Plan
 
 
 def is_stored(stage: Stage, config: RunConfig, epoch: int, inputs: Inputs) -> bool:
-    """Return whether a stage with these inputs would be reused."""
+    """Return whether a run would reuse a stage with these inputs."""
     parts = parts_of(stage, config, epoch, inputs, draw_of(config, stage.name, epoch))
     output = (stage.name, stage_key(parts))
     own = artifacts_of(config.root).find(*output)
@@ -104,7 +103,7 @@ def _changed(
 ) -> tuple[str, ...]:
     """Return how a missed key differs from the one under which this run finished the stage.
 
-    A run that never did is compared with the run of the root that differs least.
+    Where this run never did, compares with the run of the root that differs least.
     """
     before = run.keys(epoch).get(stage)
     if before is None:
@@ -120,7 +119,7 @@ def _changed(
 def _nearest(
     stage: str, epoch: int, parts: dict[str, Any], artifacts: Artifacts
 ) -> tuple[str, ...]:
-    """Return how a key differs from the nearest one of any run, and which run that is."""
+    """Return how a key differs from the nearest one of any run, and name that run."""
     found: list[tuple[int, str, list[str]]] = []
     for name in list_runs(artifacts.store):
         key = RunLog(artifacts.store, name).keys(epoch).get(stage)

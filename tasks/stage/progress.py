@@ -29,18 +29,19 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened.
+    """One event of a run.
 
     The `state` of a finished stage is computed or cached, that of a failed one failed or
-    interrupted. An advanced stage, or the `part` of it that is named, has finished `done` of
-    `total` units (`unit`: groups, steps, ...); `message` says more, `pace` how fast it is, and
-    `due` that a plain line is to be printed. The `facts` of a finished stage are its manifest's.
-    The `message` of a waiting stage says what it waits for, that of a reused one who computed it.
+    interrupted. An advanced stage, or its named `part`, has finished `done` of `total` units
+    (`unit`: groups, steps, ...); `message` says more, `pace` how fast it is, and `due` asks for a
+    plain line. The `facts` of a finished stage are its manifest's. The `message` of a waiting stage
+    says what it waits for, that of a reused one who computed it.
+
     The kind `run` opens a run; its facts name it. The `message` of the kind `tracking` says that
-    MLflow is away, or that it is back, or that no spans are sent, that of the kind `root` that
-    another root cannot be read, that of the kind `server` that the run's Prefect server has ended,
-    that of the kind `disk` what the run has removed. A `limit` is reached; the message says so, and
-    the facts what is left, or nothing where the run goes on with what is stored.
+    MLflow is away or back, or that genenv sends no spans; that of `root`, that another root cannot
+    be read; that of `server`, that the run's Prefect server has ended; that of `disk`, what the run
+    has removed. The kind `limit` means that the run has reached a limit: its message says so, and
+    its facts what is left. They are empty where the run goes on with stored outputs.
     """
 
     kind: EventKind
@@ -66,11 +67,11 @@ class Event:
 
 
 RATED_S = 2.0
-"""Seconds of reports before there is a rate."""
+"""Seconds of reports before a rate appears."""
 
 RATED_UNITS = 32
-"""Units finished before there is a rate, or a quarter of all if that is less: the first ones bear
-what is loaded and compiled once, and those attempted side by side end together."""
+"""Finished units before a rate appears, or a quarter of all if that is less: the first ones include
+loading and compiling, and those attempted side by side end together."""
 
 EVEN_UNITS = frozenset({"steps"})
 """Units of a training process, each as long as the next: the first one gives a rate."""
@@ -89,10 +90,10 @@ class Pace:
     def words(self, done: int, total: int, unit: str, now: float) -> str:
         """Return the rate since the first unit began, and the seconds left at that rate, or ''.
 
-        Of a stage that continues, those that were left at its first report are all.
+        In a stage that continues, only the units after its first report count.
         """
         if self.began is None or done <= self.began[0]:
-            self.began = done, now  # what waits for its turn has not begun
+            self.began = done, now  # a part that waits for its turn has not begun
         first, since = self.began
         enough = 1 if unit in EVEN_UNITS else min(RATED_UNITS, math.ceil((total - first) / 4))
         if done - first < max(1, enough) or now - since < RATED_S:
@@ -113,7 +114,7 @@ class Paces:
     """The progress of one stage: makes its events, and keeps the last words of each part."""
 
     def __init__(self, stage: str, epoch: int) -> None:
-        """Start with nothing reported."""
+        """Start without a report."""
         self._stage, self._epoch = stage, epoch
         self._paces: dict[str, Pace] = {}
         self._words: dict[str, str] = {}
@@ -153,7 +154,7 @@ def emit(event: Event) -> None:
 
 
 def check() -> None:
-    """Raise Cancelled once the run was cancelled."""
+    """Raise Cancelled in a cancelled run."""
     if _cancelled.is_set():
         raise Cancelled
 

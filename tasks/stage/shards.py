@@ -1,4 +1,4 @@
-"""Parts of a stage that are committed before the stage is: what they hold survives a crash."""
+"""Commits parts of a stage before the stage itself, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tasks.telemetry.attempts import tell_attempts
 class Shards:
     """The shards of one stage key: ranges of the places of its tasks.
 
-    A stage that finds out while it works which tasks it attempts adds them by `extend`.
+    A stage that finds out only at work which tasks it attempts adds them with `extend`.
     """
 
     def __init__(self, context: StageContext[Any], tasks: int, size: int) -> None:
-        """Find those that an earlier attempt finished and that are undamaged."""
+        """Find the undamaged shards that an earlier attempt finished."""
         self._context, self._size = context, size
         self._all: list[range] = []
         self._done: dict[int, list[Part]] = {}
@@ -57,17 +57,17 @@ class Shards:
 
     @property
     def places(self) -> int:
-        """Return the places that all shards hold."""
+        """Return the number of places in all shards."""
         return self._all[-1].stop if self._all else 0
 
     @property
     def missing(self) -> dict[int, range]:
-        """Return those that are not finished, by number."""
+        """Return the unfinished shards, by number."""
         return {n: shard for n, shard in enumerate(self._all) if n not in self._done}
 
     @property
     def tasks_done(self) -> int:
-        """Return how many tasks the finished shards hold."""
+        """Return the number of tasks in finished shards."""
         return sum(len(self._all[number]) for number in self._done)
 
     def finish(self, number: int, tables: Mapping[str, pl.DataFrame]) -> None:
@@ -89,13 +89,13 @@ class Shards:
         tell_attempts(context.inputs, tables, times)
 
     def adopt(self) -> list[Part]:
-        """Make the parts of all shards the stage's own; return them in order."""
+        """Make the parts of all shards the stage's output; return them in order."""
         made = [part for number in range(len(self._all)) for part in self._done[number]]
         self._context.out.adopt(made)
         return made
 
     def forget(self) -> None:
-        """Delete the records of all shards, so that the next attempt makes them anew."""
+        """Delete the records of all shards, so that the next attempt computes them again."""
         for number in range(len(self._all)):
             self._context.store.delete(self._path(number))
 
@@ -116,10 +116,10 @@ class Shards:
         return list(parts)
 
     def _of_others(self, parts: Sequence[Part], places: range) -> str | None:
-        """Return that a shard holds other places than it should; None where it does not.
+        """Return in words that a shard holds other places than it should, else None.
 
-        Where a round of attempts was made again and came out otherwise, as an engine may do, what
-        an earlier attempt at the stage added after it belongs to other places.
+        An engine may give other answers when it repeats a round of attempts. Later shards of an
+        earlier attempt at the stage then belong to other places.
         """
         epoch, scope = self._context.epoch, self._context.scope
         wanted = [group_id(epoch, scope, place) for place in (places[0], places[-1])]

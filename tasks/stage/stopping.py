@@ -1,7 +1,7 @@
 """Ends a run cleanly before its last stage: at a command's end, at a limit, or when cancelled.
 
-Inside `stopping`, a stage after the end is not started: the work that would need it ends there,
-once what runs beside it is finished. Nothing has failed, so no flow run or stage task is Failed.
+Inside `stopping`, no stage after the end starts. The work that would need it ends there, once the
+stages beside it are finished. This is no failure, so no flow run or stage task is Failed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Waitable(Protocol):
     """A stage at work."""
 
     def result(self) -> Any:
-        """Return its output once it is there; raises what the stage raised."""
+        """Wait for its output and return it; raises what the stage raised."""
         ...
 
 
@@ -34,7 +34,7 @@ class BudgetLeft(Protocol):
     """What a run may still spend."""
 
     def reached(self, epoch: int) -> tuple[Reached, ...]:
-        """Return the limits that are reached before the next stage, which is of this epoch."""
+        """Return the limits reached before the next stage, which is of this epoch."""
         ...
 
 
@@ -43,13 +43,13 @@ class Ended(Exception):
 
 
 class End:
-    """The end of a command's work, and the stages that it has started.
+    """The end of a command's work, and the stages that the command has started.
 
-    `reached` are the limits that ended it, `passed` the (epoch, stage) that came before.
+    `reached` are the limits that ended the work, `passed` the (epoch, stage) before the end.
     """
 
     def __init__(self, until: Until | None, budget: BudgetLeft | None = None) -> None:
-        """Set the end; None: no end of this kind."""
+        """Set the end: a last stage, a budget, or both."""
         self._until, self._budget = until, budget
         self._started: list[Waitable] = []
         self.reached: tuple[Reached, ...] = ()
@@ -58,7 +58,7 @@ class End:
     def check(self, stage: str, epoch: int, is_stored: Callable[[], bool]) -> None:
         """Raise Ended when a stage comes after the end.
 
-        A limit lets pass what `is_stored`: it is reused, and costs nothing.
+        A limit lets a stage pass that `is_stored`: reusing it costs nothing.
         """
         if self._until and not self._until.covers(stage, epoch):
             raise Ended
@@ -83,7 +83,7 @@ _end: ContextVar[End | None] = ContextVar("end", default=None)
 
 @contextlib.contextmanager
 def stopping(until: Until | None, budget: BudgetLeft | None = None) -> Generator[End | None]:
-    """Start no stage after the end inside the block; yields the end, None if there is none."""
+    """Start no stage after the end inside the block; yields the end, None without one."""
     end = End(until, budget) if until or budget else None
     token = _end.set(end)
     try:
@@ -109,11 +109,11 @@ def to_the_end(work: Callable[[], T]) -> T | None:
 
 
 def or_cancelled(work: Callable[[], T]) -> T:
-    """Return what `work` returns, or Prefect's cancelled state where the run was ended meanwhile.
+    """Return what `work` returns, or Prefect's cancelled state where somebody ended the run.
 
-    For the function of a flow or a stage task, which returns it on. Prefect then raises
-    CancelledRun, with its message, in whoever asked for the result. The exception of `work` would
-    leave them Failed or Crashed, with a traceback, although nothing has failed.
+    The function of a flow or a stage task returns that in turn, and Prefect raises CancelledRun
+    with the message where someone asks for the result. The exception of `work` itself would leave
+    flow or task Failed or Crashed, with a traceback, although it has not failed.
     """
     ended: Any
     try:

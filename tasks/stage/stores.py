@@ -1,4 +1,4 @@
-"""The artifacts and leases of each root, and the roots that are read beside it, opened once."""
+"""Opens the artifacts and leases of each root, and the further roots to read from, once each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def readers_of(config: RunConfig) -> Readers:
     return _readers(place_of(config.root), tuple(map(place_of, config.roots.read)))
 
 
-# Kept by place: a process may change its folder, and a relative root is then another one.
+# By place: a process may change its folder, and a relative root is then another one.
 @cache
 def _artifacts(place: str) -> Artifacts:
     return Artifacts(open_once(place))

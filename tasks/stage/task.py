@@ -1,6 +1,6 @@
 """The Prefect task of a stage.
 
-A reused stage returns Prefect's completed state under the name `Cached`; Prefect's own result cache
+A reused stage returns Prefect's completed state under the name `Cached`. Prefect's own result cache
 is off, because a result record outlives damaged data, and a killed process leaves a manifest
 without a record.
 """
@@ -84,13 +84,13 @@ class StageTask(Generic[In]):
         self._compute, self._takes, self._after = compute, takes, after
 
     def __call__(self, config: RunConfig, epoch: int, inputs: In) -> ArtifactRef:
-        """Return the stage's output once it is there."""
+        """Wait for the stage's output and return it."""
         return self.submit(config, epoch, inputs).result()
 
     def submit(
         self, config: RunConfig, epoch: int, inputs: In, behind: Sequence[Pending] = ()
     ) -> Pending:
-        """Start the stage; inside `planning` it is only planned.
+        """Start the stage; inside `planning`, only plan it.
 
         It begins once those of `behind` are finished, though it needs no output of them. Raises
         Ended when it comes after the end that `stopping` set.
@@ -109,14 +109,14 @@ class StageTask(Generic[In]):
         return made
 
     def used(self, config: RunConfig, epoch: int, ref: ArtifactRef) -> None:
-        """Do what follows every use of the stage; for an output that is used without a look-up."""
+        """Do what follows every use of the stage, for a caller that already has the output."""
         if self._after:
             self._after(config, epoch, ref, artifacts_of(config.root))
 
     def compute_here(
         self, config: RunConfig, epoch: int, sent: dict[str, Any], parts: dict[str, Any]
     ) -> ArtifactRef:
-        """Return the stage's output, computed in this process for the flow that sent its inputs.
+        """Compute the stage in this process for the flow that sent its inputs; return its output.
 
         Raises StageError when this process would give the stage another key.
         """

@@ -1,6 +1,6 @@
-"""Spans of runs, epochs, stages and attempts for OpenTelemetry, where its variables ask for them.
+"""Makes spans of runs, epochs, stages and attempts for OpenTelemetry, if its variables ask.
 
-`spans` is what stages and flows call; it costs nothing while nobody asks. `sending` opens the SDK;
-only then is it imported. `attempts` makes spans of attempts. A span has names, ids and
-numbers, and no text that a model wrote. Nothing here is in a stage's key or decides a result.
+Stages and flows call `spans`, which costs nothing while nobody asks. `sending` opens the SDK;
+`spans` imports it only then. `attempts` makes spans of attempts. A span has names, ids and numbers,
+and no text that a model wrote. This package is in no stage's key and decides no result.
 """

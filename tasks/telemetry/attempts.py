@@ -1,7 +1,7 @@
-"""Makes spans of the agent's attempts when their shard is stored.
+"""Makes spans of the agent's attempts when the stage stores their shard.
 
-Attempts of a shard are sampled together, so a span lasts as long as its shard was made. Attempts
-that an earlier process made have theirs from there.
+The player samples the attempts of a shard together, so a span lasts as long as its shard took. An
+earlier process has sent the spans of its own attempts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tasks.telemetry.spans import current
 
 NAME = "invoke_agent pi_agent"
 BATCH = 1000
-"""Spans after which is waited until they are sent: the SDK keeps 2,048 and drops more."""
+"""Waits after so many spans until the SDK has sent them: it keeps 2,048 and drops more."""
 
 
 def tell_attempts(
@@ -42,9 +42,9 @@ def tell_attempts(
 
 
 def attributes_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a span says of an attempt, in the words of the GenAI conventions where they fit.
+    """Return a span's attributes for an attempt, by the GenAI conventions where they fit.
 
-    Of an error only what is before its first colon: the rest may be what a model said.
+    Of an error it takes what stands before the first colon: the rest may be words of a model.
     """
     error = str(row["error"]).partition(":")[0][:200]
     return {

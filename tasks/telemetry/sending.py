@@ -1,8 +1,7 @@
-"""OpenTelemetry's SDK, opened once a process as its variables say.
+"""Opens OpenTelemetry's SDK once a process, as its variables say.
 
-A collector that is away costs a run its spans and nothing else: after a failure genenv sends
-nothing for `PAUSE_S`, and warns once. The provider is not the global one, so it sends nobody else's
-spans.
+A collector that is away costs a run only its spans: after a failure genenv stops sending for
+`PAUSE_S`, and warns once. The provider is not the global one, so it sends nobody else's spans.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from tasks.stage.progress import Event, emit
 log = logging.getLogger("genenv.telemetry")
 
 PAUSE_S = 60.0
-"""How long no spans are tried after a failure."""
+"""How long to send no spans after a failure."""
 
 FLUSH_MS = 15_000
-"""Longest wait for spans to be sent when a run ends."""
+"""Longest wait for the sending of spans when a run ends."""
 
 SERVICE = "genenv"
 _GROUP = "opentelemetry_traces_exporter"
@@ -51,7 +50,7 @@ _opened: list[TracerProvider | None] = []
 
 
 def begin(name: str, parent: Span | None, traceparent: str) -> Span | None:
-    """Return a new span, within another one or one of another process; None without an exporter."""
+    """Return a new span within `parent` or a span of another process; None without an exporter."""
     provider = _provider()
     if provider is None:
         return None
@@ -66,7 +65,7 @@ def begin(name: str, parent: Span | None, traceparent: str) -> Span | None:
 def record(
     name: str, parent: Span, times_ns: tuple[int, int], attributes: dict[str, str | int | bool]
 ) -> None:
-    """Add a span that is over, with its begin and end in nanoseconds since 1970."""
+    """Add a finished span, with its begin and end in nanoseconds since 1970."""
     provider = _provider()
     if provider is None:
         return
@@ -80,7 +79,7 @@ def record(
 
 
 def send() -> None:
-    """Wait until what has ended is sent, but not for long."""
+    """Wait until the SDK has sent the ended spans, at most `FLUSH_MS`."""
     provider = _provider()
     if provider is not None:
         provider.force_flush(FLUSH_MS)
@@ -133,7 +132,7 @@ def _of_protocol() -> str:
 
 
 def _exporter(name: str) -> tuple[str, SpanExporter]:
-    if name == "console":  # standard output belongs to what the command prints
+    if name == "console":  # standard output belongs to the command's own lines
         return name, ConsoleSpanExporter(out=sys.stderr)
     for found in entry_points(group=_GROUP, name=name):
         return name, found.load()()
@@ -163,7 +162,7 @@ class Ids(IdGenerator):
 
 
 class Bounded(SpanExporter):
-    """An exporter that, after a failure, lets spans go for a while instead of waiting again."""
+    """An exporter that, after a failure, drops spans for a while instead of waiting again."""
 
     def __init__(self, name: str, inner: SpanExporter) -> None:
         """Send by another exporter."""

@@ -1,7 +1,7 @@
-"""Spans around what is done: each within the one that is open in its thread.
+"""Opens spans around work, each within the open one of its thread.
 
-The open span is kept here and not in OpenTelemetry's context, so Prefect's and MLflow's own spans
-neither become parents of ours nor are sent with them.
+This module keeps the open span itself, apart from OpenTelemetry's context. So Prefect's and
+MLflow's own spans neither become parents of ours nor leave with them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Value = str | int | float | bool | None
 Attributes = Mapping[str, Value]
 
 TRACEPARENT = "TRACEPARENT"
-"""Variable with the span of whoever started this process, in W3C's form."""
+"""Variable with the span of the process that started this one, in W3C's form."""
 
 _ASKING = (
     "OTEL_TRACES_EXPORTER",
@@ -31,8 +31,8 @@ class Telling:
     """An open span, or a stand-in without one, which drops what it gets."""
 
     def __init__(self, span: Any = None, run: str = "") -> None:
-        """Hold a span of the SDK, if there is one, and the run that it belongs to."""
-        self.span = span  # half untyped, and not to be imported while nobody asks
+        """Hold a span of the SDK, if any, and its run."""
+        self.span = span  # half untyped; its module loads only when someone asks
         self.run = run
 
     def tell(self, attributes: Attributes) -> None:
@@ -44,7 +44,7 @@ class Telling:
 
     @property
     def traceparent(self) -> str:
-        """Return the span in W3C's form, for another process; '' for none."""
+        """Return the span in W3C's form, for another process; '' without a span."""
         if self.span is None:
             return ""
         known = self.span.get_span_context()
@@ -66,9 +66,9 @@ def asked() -> bool:
 
 @contextlib.contextmanager
 def span(name: str, attributes: Attributes) -> Generator[Telling]:
-    """Open a span around the block; what the block raises marks it, by its type alone.
+    """Open a span around the block; an exception of the block marks it, by its type alone.
 
-    The outermost one is sent when it ends.
+    When the outermost span ends, the SDK sends all of them.
     """
     if not asked():
         yield NOTHING
@@ -87,7 +87,7 @@ def span(name: str, attributes: Attributes) -> Generator[Telling]:
     try:
         yield telling
     except BaseException as error:
-        # Its text may say what a model said.
+        # Its text may repeat a model's.
         telling.tell({"error.type": type(error).__name__})
         made.set_status(_failed())
         raise
@@ -130,7 +130,7 @@ def stage_span(
 
 @contextlib.contextmanager
 def continued(traceparent: str) -> Generator[None]:
-    """Let spans of the block belong to one of another process."""
+    """Open the spans of the block within a span of another process."""
     token = _from_elsewhere.set(traceparent)
     try:
         yield

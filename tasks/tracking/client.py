@@ -1,7 +1,7 @@
 """Reaches MLflow: a database under the root, or a server elsewhere that may be away.
 
-A request to a server is sent once. MLflow's own retries would make a thing twice when the first
-answer was lost. Here every thing is looked up before it is made.
+genenv sends each request to a server once, because MLflow's own retries would make a thing twice
+when the first answer got lost. It looks each thing up before it makes it.
 """
 
 # MLflow's client has few types.
@@ -44,10 +44,10 @@ SPOKEN = {
     "alembic": logging.WARNING,
     "mlflow.store.db.utils": logging.CRITICAL,
 }
-"""From which level on loggers of MLflow are heard.
+"""Levels of MLflow's loggers.
 
-Its migrations announce themselves line by line. An error of its database is logged with its stack
-and all values, and raised as well; genenv says what is raised, in one line.
+Its migrations announce themselves line by line. It logs an error of its database with its stack and
+all values, and raises it as well; genenv reports that one in a line.
 """
 
 
@@ -58,7 +58,7 @@ def tracking_uri(config: RunConfig, root: Path) -> str:
 
 
 def is_remote(uri: str) -> bool:
-    """Return whether a server keeps what is logged."""
+    """Return whether the URI is a server's."""
     return uri.startswith(("http://", "https://"))
 
 
@@ -77,7 +77,7 @@ def check_tracking(config: RunConfig) -> None:
 
 
 def unreachable(uri: str) -> str | None:
-    """Return why a server does not answer, None when it does or there is none to ask."""
+    """Return why a server does not answer; None when it does, and without a server."""
     if not is_remote(uri):
         return None
     address = shown(uri).rstrip("/")
@@ -92,7 +92,7 @@ def unreachable(uri: str) -> str | None:
 
 
 def shown(uri: str) -> str:
-    """Return the URI without what may be secret."""
+    """Return the URI without its secrets."""
     user = user_of(uri) or ""
     bare = uri.replace(f"://{user}@", "://", 1)
     return re.sub("([?&](?:password|token)=)[^&]*", r"\1***", bare)

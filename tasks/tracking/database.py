@@ -1,8 +1,8 @@
 """MLflow's SQLite database under a root, which starts as a copy of an empty one.
 
-MLflow's migrations take most of the time in which a new root's tracking is opened. The empty
-database has MLflow's tables and no experiment: MLflow adds the default one when it opens the copy,
-with the place of artifacts and the time of this root.
+MLflow's migrations take most of the time of opening a new root's tracking. The empty database has
+MLflow's tables and no experiment: MLflow adds the default one when it opens the copy, with the
+place of artifacts and the time of this root.
 """
 
 # MLflow's client has few types.
@@ -28,7 +28,7 @@ def database_of(root: Path) -> str:
 
 
 def create_database(root: Path, source: Path | None = None) -> None:
-    """Make MLflow's SQLite file, whole or not at all: MLflow cannot use one that was cut off.
+    """Make MLflow's SQLite file, whole or not at all: MLflow cannot use an incomplete one.
 
     It starts as a copy of `source`, by default the empty database of the environment.
     """
@@ -51,7 +51,7 @@ def create_database(root: Path, source: Path | None = None) -> None:
 
 
 def migrate(path: Path) -> None:
-    """Have MLflow make a database without experiments; its migrations announce no line."""
+    """Let MLflow make a database without experiments, in silence."""
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
     command = [sys.executable, "-m", "mlflow", "db", "upgrade", f"sqlite:///{path}"]
     subprocess.run(command, env={**os.environ, **quiet}, check=True, stdout=subprocess.DEVNULL)

@@ -1,9 +1,9 @@
 """Makes a checkpoint a model that `mlflow.transformers.load_model` takes.
 
-MLflow asks for a file MLmodel beside the weights and for the tokenizer's files in a folder of their
-own. A checkpoint's folder is its content, so both lie elsewhere, with links to its files: weights
-are on the disk once. A checkpoint with an adapter gets neither: MLflow would look for its base by
-a name, and the base lies beside it.
+MLflow wants a file MLmodel beside the weights, and the tokenizer's files in a folder of their own.
+A digest covers a checkpoint's folder, so genenv puts both elsewhere, with links to its files:
+weights are on the disk once. A checkpoint with an adapter gets neither: MLflow would look for its
+base by a name, and the base lies beside it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ WEIGHTS = (".safetensors", ".safetensors.index.json")
 
 
 def mlmodel() -> bytes:
-    """Return the file that tells MLflow how to load the checkpoint beside it.
+    """Return the file that says to MLflow how to load the checkpoint beside it.
 
-    The classes are transformers' own that choose by config.json; none runs code of the model.
+    Its classes are transformers' own, which choose by config.json and run no code of the model.
     """
     flavor = {
         "task": "text-generation",
@@ -52,7 +52,7 @@ def is_loadable(names: Iterable[str]) -> bool:
 
 
 def of_tokenizer(names: Iterable[str]) -> list[str]:
-    """Return the files that belong to the tokenizer too: all but the weights."""
+    """Return the files for the tokenizer's folder: all but the weights."""
     return sorted(name for name in names if not name.endswith(WEIGHTS))
 
 

@@ -1,7 +1,7 @@
 """Names a run in MLflow, whose services take fewer characters than the configuration.
 
-An experiment may be named as a folder (`team/grpo`); a registered model may not. The keys of
-options and request fields are their authors' own; the names of parameters are not free.
+An experiment may have a slash in its name (`team/grpo`), a registered model may not. Authors choose
+the keys of options and request fields freely, but MLflow restricts the names of parameters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def model_name(experiment: str, policy: str) -> str:
 
 
 def parameter_names(given: Iterable[str]) -> dict[str, str]:
-    """Return name -> the name that MLflow takes for it; no two are the same."""
+    """Return each name with the name that MLflow takes for it; no two of these are equal."""
     names: dict[str, str] = {}
     for name in sorted(given, key=lambda one: (one != _fitted(one), one)):
         fitted = _fitted(name)

@@ -1,9 +1,9 @@
-"""How a model version names a checkpoint that stays in its root, and how MLflow follows that.
+"""Names a checkpoint that stays in its root for a model version, and lets MLflow follow the name.
 
-`genenv-file:///ROOT/checkpoints/DIGEST` is a folder, laid out where the root is seen under that
+`genenv-file:///ROOT/checkpoints/DIGEST` is a folder, on machines that have the root under that
 path. `genenv-s3://BUCKET/PREFIX/stages/STAGE/KEY.json/NAME/DIGEST` is a checkpoint of a stage's
-output in a bucket, found through its manifest from any machine with credentials. Both end with the
-digest of the file names and contents. Files with another digest are refused.
+output in a bucket; any machine with credentials finds it through its manifest. Both end with the
+digest of the file names and contents. This module refuses files with another digest.
 """
 
 # MLflow's stores have no types.
@@ -32,16 +32,16 @@ from genenv_core.storage.store.protocol import Store
 from tasks.tracking.flavor import BESIDE, MLMODEL, TOKENIZER, is_loadable, mlmodel, of_tokenizer
 
 SCHEME = "genenv-"
-"""Begins the URI of a folder or a bucket; without it MLflow would look there for its own files."""
+"""Begins the URI of a folder or a bucket; without it MLflow would look for its own files there."""
 
 
 def folder_reference(folder: Path) -> str:
-    """Return the URI of a laid-out checkpoint; a server takes no path of another machine."""
+    """Return the URI of a laid-out checkpoint, as a server refuses paths of another machine."""
     return f"{SCHEME}{folder.resolve().as_uri()}"
 
 
 def object_reference(store: Store, manifest: Manifest, name: str) -> str:
-    """Return the URI of a checkpoint in a bucket; raises Retired when gc has collected it."""
+    """Return the URI of a checkpoint in a bucket; raises Retired if gc has collected it."""
     if retired := find_retired(store, manifest):
         raise Retired(f"stage {manifest.stage} key {manifest.key[:12]}: {retired.reason}")
     scheme, _, place = store.uri.partition("://")
@@ -57,10 +57,10 @@ def repository(uri: str, **more: Any) -> ArtifactRepository:
 
 
 class CheckpointFolder(LocalArtifactRepository):
-    """A laid-out checkpoint, which has the digest that is its folder's name."""
+    """A laid-out checkpoint, whose folder has its digest as a name."""
 
     def download_artifacts(self, artifact_path: str, dst_path: str | None = None) -> str:
-        """Return the folder or a copy of it, after its files are compared with the digest."""
+        """Compare the files with the digest, then return the folder or a copy of it."""
         folder = Path(self.artifact_dir)
         if not folder.is_dir():
             raise MlflowException(
@@ -136,7 +136,7 @@ class CheckpointObjects(ArtifactRepository):
         part = self._files.get(remote_file_path.removeprefix(f"{TOKENIZER}/"))
         if part is None:
             raise MlflowException(f"{self.artifact_uri} has no file {remote_file_path!r}")
-        # What comes here is compared with the digest that is the part's name.
+        # The store compares the file with the digest in the part's name.
         shutil.copyfile(self._store.local(part.path), local_path)
 
     def log_artifact(self, local_file: str, artifact_path: str | None = None) -> None:

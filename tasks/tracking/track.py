@@ -1,7 +1,7 @@
-"""MLflow: one run a co-evolution, metrics by epoch, both models as versions with aliases.
+"""Logs to MLflow: one run a co-evolution, metrics by epoch, both models as versions with aliases.
 
-Logging belongs to a run and not to a stage's output, so it also happens when `publish` is reused.
-Every step first looks up what is there, so a repeated step changes nothing.
+Logging belongs to a run and not to a stage's output, so it also happens for a reused `publish`.
+Every step first looks up what exists, so a repeated step changes nothing.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("genenv.tracking")
 
 _missed: dict[tuple[str, str], dict[int, str]] = {}
-"""(root, run id) -> epochs of this process's commands that are not logged."""
+"""(root, run id) -> epochs of this process's commands that MLflow lacks."""
 
 RUN_TAG = "genenv.run_id"
 BEGUN_TAG = "genenv.started_at"
 """Tags of an MLflow run that name its co-evolution."""
 
 ALIAS_BEST = "best"
-"""Set here; the alias `latest` is MLflow's own and always names the newest version."""
+"""The alias that genenv sets; `latest` is MLflow's own and always names the newest version."""
 
 
 def track(config: RunConfig, epoch: int, ref: ArtifactRef, artifacts: Artifacts) -> None:
-    """Log an epoch of a run, and earlier epochs that are not logged yet.
+    """Log an epoch of a run, and earlier epochs that MLflow lacks.
 
-    A server that does not answer causes a warning. The next epoch that reaches it logs what is
+    Logs a warning where the server does not answer. The next epoch that reaches it logs what is
     missing, or the same command does later.
     """
     if not config.tracking.enabled or config.run_id is None:
@@ -89,10 +89,10 @@ def not_logged(config: RunConfig) -> list[int]:
 
 
 def _noted(config: RunConfig, key: str, artifacts: Artifacts) -> str:
-    """Return what a run notes when the epoch of a publish key is logged: the key, and where.
+    """Return the note of a run that MLflow has the epoch of a publish key: the key and the server.
 
-    A run that is logged elsewhere from now on is logged there whole. The database of the root goes
-    without saying, so that a root may be moved.
+    A run that changes the server logs all its epochs there. For the database of the root the note
+    is the key alone, so that a root may move.
     """
     uri = tracking_uri(config, artifacts.store.home)
     if uri == database_of(artifacts.store.home):
@@ -101,9 +101,10 @@ def _noted(config: RunConfig, key: str, artifacts: Artifacts) -> str:
 
 
 def _behind(config: RunConfig, run: RunLog, epoch: int, artifacts: Artifacts) -> dict[int, str]:
-    """Return epoch -> publish key of what is not logged; kept from call to call in this process.
+    """Return epoch -> publish key of earlier epochs that MLflow lacks.
 
-    A whole run begins with epoch 0 and passes every epoch. A single epoch looks back once.
+    The process keeps the mapping from call to call. A whole run begins with epoch 0 and passes
+    every epoch; a single epoch looks back once.
     """
     known = _missed.get((config.root, run.run_id))
     if known is None or epoch == 0:
@@ -118,7 +119,7 @@ def _behind(config: RunConfig, run: RunLog, epoch: int, artifacts: Artifacts) ->
 def _log_behind(
     config: RunConfig, run: RunLog, uri: str, behind: dict[int, str], artifacts: Artifacts
 ) -> str | None:
-    """Log epochs in order and take them out of `behind`; return what MLflow failed with, if any."""
+    """Log epochs in order and take them out of `behind`; return the error of MLflow, if any."""
     import requests
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError  # of MLflow's, where it makes a database
@@ -176,7 +177,7 @@ def _log_epoch(
 
 
 def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
-    """Return the MLflow run of this co-evolution, made on first use."""
+    """Return the MLflow run of this co-evolution; make it on first use."""
     name = config.tracking.experiment
     experiment = client.get_experiment_by_name(name)
     identifier = experiment.experiment_id if experiment else client.create_experiment(name)
@@ -197,10 +198,10 @@ def _mlflow_run(client: MlflowClient, config: RunConfig, run: RunLog) -> str:
 
 
 def _found(client: MlflowClient, experiment: str, run_id: str, begun: str) -> MlflowRun | None:
-    """Return the MLflow run of a co-evolution, None when there is none yet.
+    """Return the MLflow run of a co-evolution, None before it exists.
 
     A run's name alone does not identify it: another root may have one of the same name. A copy of
-    a run has its start time and continues its MLflow run.
+    a run has the same start time, and continues its MLflow run.
     """
     found = client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{run_id}'")
     for one in found:
@@ -253,7 +254,7 @@ def _register(
     }
     if page := page_of(str(config.run_id), "checkpoints", row["policy"], row["epoch"]):
         tags["genenv.view"] = page
-    # Of this MLflow run: another root may have a run of this name.
+    # By this MLflow run: another root may have a run of this name.
     found = client.search_model_versions(f"name = '{name}' and run_id = '{run_uuid}'")
     same = [v for v in found if v.tags.get("genenv.stage_key") == key]
     if same:
@@ -274,8 +275,8 @@ def _register(
             log.warning("run=%s epoch=%d not registered: %s", config.run_id, row["epoch"], error)
             return
         version = client.create_model_version(name, source=source, run_id=run_uuid, tags=tags)
-    # "best" is by held-out success of the agent; pi_env has no such number, so its best is the one
-    # that was current beside the best agent.
+    # The agent's held-out success decides "best". pi_env has no such number, so its best is the one
+    # beside the best agent.
     if row["is_best"] or (row["policy"] == "env" and _agent_is_best(row["epoch"], run, artifacts)):
         client.set_registered_model_alias(name, ALIAS_BEST, version.version)
 
@@ -288,7 +289,7 @@ def _source(
     manifest: Manifest,
     artifacts: Artifacts,
 ) -> str:
-    """Return where a model version's files are: an upload, a reference to them, or their folder."""
+    """Return the place of a model version's files: an upload, a reference, or their folder."""
     from tasks.tracking.references import folder_reference, object_reference
 
     remote = is_remote(tracking_uri(config, artifacts.store.home))

@@ -1,4 +1,4 @@
-"""Opening a run in its store."""
+"""Opens a run in its store, and notes what a command does to it."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def open_run(config: RunConfig, fixed: Mapping[str, int], said: Change | None = 
 
 
 def open_branch(config: RunConfig, branch: Branch | None) -> None:
-    """Note what a run takes over from another one; None: nothing."""
+    """Note what a run takes over from another one; with None, do nothing."""
     if branch is not None:
         note_branch(artifacts_of(config.root).store, run_name(config, "run"), branch)
 
 
 def draw_anew(config: RunConfig, force: Until | None) -> None:
-    """Note that a stage is drawn anew; None: nothing. Raises ConfigError without a first draw."""
+    """Note a new draw of a stage, if `force` names one. Raises ConfigError without a first draw."""
     if force is None:
         return
     run, store = run_name(config, "run"), artifacts_of(config.root).store
@@ -68,12 +68,12 @@ def draw_anew(config: RunConfig, force: Until | None) -> None:
 
 
 def end_draws(config: RunConfig) -> None:
-    """Note that the run has come to its end with its draws."""
+    """Note that the run has reached its end with its draws."""
     close_draws(artifacts_of(config.root).store, run_name(config, "run"))
 
 
 def end_early(config: RunConfig, until: Until | None) -> None:
-    """Note that the run has ended after a stage as asked; None: it was to go to its last epoch."""
+    """Note that the run has ended after a stage as asked; do nothing at the end of its epochs."""
     if until is not None and not until.covers(LAST, config.epochs):
         store = artifacts_of(config.root).store
         ending = Ending(stage=until.stage, epoch=until.epoch)

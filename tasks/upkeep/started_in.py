@@ -1,7 +1,7 @@
-"""The folder that the relative files of a run's own code are read from, also when it is continued.
+"""Finds the folder from which a run reads its relative files of own code, also when it continues.
 
 A configuration names a class of one's own by its file, `./mine.py:Mine`, and a key has that text
-and the digest of the code. So the text stays as it is, and the folder stands in the run's record.
+and the digest of the code. So the text stays relative, and the run's record holds the folder.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def relative_files(config: Mapping[str, Any]) -> list[str]:
 
 
 def go_where_started(info: RunInfo) -> None:
-    """Make the folder that a run was started in the current one where its own code is not here.
+    """Change into the folder where a run started, if the current one lacks the run's own code.
 
-    Raises ConfigError, with the places that were looked at, where it is not there either.
+    Raises ConfigError, which names both places, where that folder lacks it too.
     """
     lost = [file for file in relative_files(info.config) if not os.path.isfile(file)]
-    if not lost or not info.folder:  # older genenv noted no folder: who loads the file reports it
+    if not lost or not info.folder:  # older genenv noted no folder: loading the file reports it
         return
     there = Path(info.folder)
     if gone := [file for file in lost if not os.path.isfile(there / file)]:
@@ -43,7 +43,7 @@ def go_where_started(info: RunInfo) -> None:
 
 
 def _places(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how the domains and the algorithm of a configuration are named."""
+    """Yield the names of the domains and of the algorithm of a configuration."""
     domain, update = section_of(config, "domain"), section_of(config, "agent_update")
     parts = section_of(domain, "options").get("parts")
     listed = cast("list[Any]", parts) if isinstance(parts, list) else []

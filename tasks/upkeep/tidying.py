@@ -1,6 +1,6 @@
 """Tidies a run's disk after an epoch and at the end: merges small files, removes old weights.
 
-A failure costs disk or time and loses nothing, so it is a warning, and the run goes on.
+A failure costs disk or time but no data, so this module logs a warning, and the run goes on.
 """
 
 # pyarrow has no stubs.
@@ -33,13 +33,13 @@ _working = threading.Lock()
 FAULTS: tuple[type[Exception], ...] = (
     GenenvError, OSError, MemoryError, pa.ArrowException, pl.exceptions.PolarsError
 )  # fmt: skip
-"""What may go wrong with files that are merged; anything else is a fault of genenv."""
+"""Errors of merging files; any other one is a fault of genenv."""
 
 
 def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
     """Start to compact the run, every `FAN` epochs, while its next stages go on.
 
-    Nothing waits for it. If the end of the process cuts it off, the next time catches up.
+    The run does not wait for it. If the process ends before, the next time catches up.
     """
     if config.run_id is None or epoch % FAN or not epoch:
         return
@@ -56,16 +56,16 @@ def tidy(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
 
 
 def tidy_ended(config: RunConfig) -> None:
-    """Merge what is left of a run that has come to its end, and wait for it.
+    """Merge the remaining small files of a run that has ended, and wait for that.
 
-    A failure is a warning: all epochs of the run are there without it.
+    Logs a warning for a failure, which no epoch of the run depends on.
     """
     with _working:
         _compact(artifacts_of(config.root).store, run_name(config, "run"))
 
 
 def _compact(store: Store, run_id: str) -> None:
-    """Merge what waits in a run, or log a warning that says how to do it later."""
+    """Merge the small files of a run, or log a warning that says how to do it later."""
     try:
         done = compact(store, run_id)
     except FAULTS as error:
@@ -79,7 +79,7 @@ def _compact(store: Store, run_id: str) -> None:
 
 
 def drop_superseded(config: RunConfig, epoch: int, artifacts: Artifacts) -> None:
-    """Remove the weights that the run needs no more, where execution.keep_checkpoints says so."""
+    """Remove weights that the run no longer needs, if execution.keep_checkpoints asks for that."""
     keep, lora = config.execution.keep_checkpoints, config.training.lora
     adapters = lora.rank > 0 and not lora.merge
     if config.run_id is None or keep is None or adapters:

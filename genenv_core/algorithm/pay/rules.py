@@ -1,4 +1,4 @@
-"""What the chosen rule pays for each task that was attempted."""
+"""Pays for each attempted task by the chosen rule."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from genenv_core.config.sections.updates import PayRule
 class PaidTask:
     """A task of pi_env after its attempts.
 
-    `r_env` is that of the configured level, `before` the belief about its success rate without
-    these attempts, `chance` that of a guess.
+    `r_env` is that of the configured level. `before` is the belief about its success rate before
+    these attempts. `chance` is that of a guess.
     """
 
     r_env: float

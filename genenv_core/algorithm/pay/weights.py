@@ -1,12 +1,13 @@
 """Weights of the reward-weighted regression (Peters and Schaal, 2007; GenEnv, arXiv 2512.19682).
 
-w = exp(lambda pay), normalised to mean 1 over the rows of one update. Weights are never centred: a
-negative weight moves probability from text to nowhere in particular and destroys a generator.
+w = exp(lambda pay), normalised to mean 1 over the rows of one update. This module never centres
+weights: a negative one moves probability from a text to nowhere in particular, and destroys a
+generator.
 
 A departure from the paper, on by default and off in the preset `paper`: `rwr.weight_by` family
 divides w by the number of the update's rows of the same task family plus the mean number of a
-family, so that a family weighs rather by its pay than by its size. Without it, pi_env under strong
-rewards ends up writing one kind of task; without the mean, a family's only row outweighs all
+family. So a family weighs by its pay more than by its size. Without the division, pi_env under
+strong rewards ends up writing one kind of task. Without the mean, a family's only row outweighs all
 others.
 """
 
@@ -27,9 +28,9 @@ def raw_weight(paid: float, *, lambda_: float) -> float:
 
 
 def step_count(rows: int, *, steps: int, steps_per_row: float) -> int:
-    """Return the optimizer steps of an update on `rows` rows: `steps`, fewer for few rows, not 0.
+    """Return the optimizer steps of an update on `rows` rows: `steps`, fewer for few rows, never 0.
 
-    Each step covers all rows: after many steps on few rows pi_env knows these by heart and writes
+    Each step covers all rows. After many steps on few rows, pi_env knows these by heart and writes
     little else.
     """
     return max(1, min(steps, math.ceil(rows * steps_per_row)))
@@ -40,9 +41,9 @@ def normalised_weights(
 ) -> list[float]:
     """Return exp(lambda pay) scaled to mean 1, shape (rows,); [] for no rows.
 
-    The largest pay is taken out before the exponential, so a large lambda cannot overflow. With
-    `families`, one a row, a row's share is divided by the number of rows of its family plus the
-    mean number of a family.
+    The function subtracts the largest pay before the exponential, so a large lambda cannot
+    overflow. With `families`, one a row, it divides a row's share by the number of rows of its
+    family plus the mean number of a family.
     """
     if not paid:
         return []

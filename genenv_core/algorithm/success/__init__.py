@@ -1,1 +1,1 @@
-"""A task's success rate: what is believed of it, and the model that predicts it."""
+"""A task's success rate: the belief about it, and the model that predicts it."""

@@ -1,9 +1,9 @@
-"""What is believed of a task's success rate: a Beta distribution, before and after attempts.
+"""The belief about a task's success rate: a Beta distribution, before and after attempts.
 
-Before the attempts it is the prediction (`model.py`), or the uniform distribution where
-nothing was predicted. k successes in n attempts make Beta(a, b) of it Beta(a + k, b + n - k)
-(Gelman et al., Bayesian Data Analysis, 2013, section 2.4). Eight attempts say little of one task: a
-belief leans on tasks like it, where k/n does not.
+Before the attempts the belief is the prediction (`model.py`), or the uniform distribution without
+one. k successes in n attempts turn Beta(a, b) into Beta(a + k, b + n - k) (Gelman et al., Bayesian
+Data Analysis, 2013, section 2.4). Eight attempts say little of one task. A belief leans on tasks
+like it, which k/n does not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Belief:
 
     @property
     def variance(self) -> float:
-        """Return the variance of the success rate: what is not known of it."""
+        """Return the variance of the success rate."""
         return self.mean * (1 - self.mean) / (self.strength + 1)
 
     @property
@@ -49,11 +49,11 @@ class Belief:
 
 
 UNIFORM = Belief(0.5, 2.0)
-"""Before the first attempts nothing is predicted."""
+"""The belief where no model has predicted anything."""
 
 
 def predicted(mean: float | None, deviation: float | None) -> Belief:
-    """Return the belief with this mean and standard deviation, the uniform one without them.
+    """Return the belief with this mean and standard deviation, or the uniform one without them.
 
     Raises ValueError for a pair that no Beta distribution has.
     """

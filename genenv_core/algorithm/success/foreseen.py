@@ -1,23 +1,23 @@
-"""What another choice of tasks would have shown: a foreseen mean, with its interval.
+"""Foresees what another choice of tasks would have shown: a mean, with its interval.
 
 An epoch attempts some of the tasks written for it, by a played rule that draws a share by lot. So
-each task was attempted with a known probability, and what another rule would have attempted can be
-judged off-policy, one step ahead. Of the other rule's tasks
+each task had a known probability of an attempt. That lets this module judge another rule's tasks
+off-policy, one step ahead:
 
-- those that were attempted count with their outcomes;
-- the others count with their expected outcomes under the belief before any attempt (`belief.py`),
-  moved by what this expectation missed in attempted tasks. There each weighs the probability that
-  the other rule alone takes it over the probability that it was attempted, self-normalised.
+- a task that the epoch attempted counts with its outcome;
+- any other one counts with its expected outcome under the belief before any attempt
+  (`belief.py`), plus a correction. The correction is what this expectation missed in attempted
+  tasks. There each weighs the probability that the other rule alone takes it over the probability
+  of its attempt, self-normalised.
 
 That is the doubly robust estimator (Dudik, Langford and Li, 2011; Hajek's ratio for the weights).
-Few tasks are drawn by lot, so what is missed is noisy: it is shrunk by what such misses vary by
-(DerSimonian and Laird's variance between cells of attempted tasks, 1986, around 0), as an
-empirical Bayes estimate (Efron and Morris, 1975). Unshrunk, the interval is half as wide again on
-stored runs, and covers no more (docs/method.md).
+The played rule draws few tasks by lot, so the correction is noisy. An empirical Bayes estimate
+(Efron and Morris, 1975) shrinks it, by the variance of such misses (DerSimonian and Laird's
+variance between cells of attempted tasks, 1986, around 0). Without that, the interval is half as
+wide again on stored runs, and covers no more (docs/method.md).
 
-The interval is for the mean that the other rule would show if it were played once: its attempts are
-new ones, whose luck is in it. Where the played rule could not attempt a task, the interval allows
-for any outcome.
+The interval is for the mean that the other rule would show in one play: it includes the luck of new
+attempts. Where the played rule could not attempt a task, the interval allows for any outcome.
 """
 
 # scipy has partial types only.
@@ -40,16 +40,16 @@ Numbers = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 
 LEVEL = 0.95
-"""Share of the intervals that should hold the mean which is played."""
+"""Share of the intervals that should hold the mean of a play."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherChoice:
-    """What another rule attempts beside what was played; arrays of shape (tasks,).
+    """What another rule attempts, beside the played one; arrays of shape (tasks,).
 
     `seen`: attempted under the played rule, with a verdict. `chosen`: attempted under the other.
     `probability`: of an attempt under the played rule. `newly`: of an attempt under the other rule
-    and none under the played one. `lot`: how many tasks the played rule drew by lot.
+    alone. `lot`: how many tasks the played rule drew by lot.
     """
 
     seen: Marks
@@ -89,8 +89,9 @@ class OtherChoice:
 class Outcomes:
     """A measure from 0 to 1 of each task; arrays of shape (tasks,).
 
-    `seen`: its outcome, only read where the task was seen. `expected` and `variance`: before any
-    attempt. `repeated`: the variance of new attempts at the same task, given those that were seen.
+    `seen`: its outcome; `foreseen_mean` reads it only where the epoch attempted the task.
+    `expected` and `variance`: before any attempt. `repeated`: the variance of new attempts at the
+    same task, given the attempts of the epoch.
     """
 
     seen: Numbers
@@ -101,7 +102,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class ForeseenMean:
-    """A mean that was not played, and the ends of its interval."""
+    """A mean that nobody played, and the ends of its interval."""
 
     value: float
     low: float
@@ -109,11 +110,12 @@ class ForeseenMean:
 
 
 def foreseen_mean(choice: OtherChoice, outcomes: Outcomes, missed: float) -> ForeseenMean:
-    """Return the mean outcome of the other rule's tasks, if these were attempted anew.
+    """Return the mean outcome of the other rule's tasks, if an epoch attempted them anew.
 
     `missed` is the variance of what expectations miss (`variance_between`). The quantile is
-    Student's: one degree of freedom less than tasks drawn by lot, or without unseen tasks than
-    shared ones. Raises ValueError where the other rule attempts nothing.
+    Student's, with one degree of freedom less than the played rule drew tasks by lot. Without
+    unseen tasks the shared ones count instead. Raises ValueError where the other rule attempts no
+    task.
     """
     count, shared, unseen = int(choice.chosen.sum()), choice.shared, choice.unseen
     if not count:
@@ -150,7 +152,7 @@ def _quantile(freedom: int) -> float:
 
 
 def variance_between(residuals: Numbers, variances: Numbers, cells: Sequence[str]) -> float:
-    """Return the variance between cells of what expectations missed, around 0; 0 without any.
+    """Return the variance between cells of what expectations missed, around 0; 0 without cells.
 
     Args:
         residuals: outcome less expectation of each attempted task, shape (attempted,).
@@ -189,7 +191,7 @@ def moments(chances: Numbers, values: Numbers) -> tuple[Numbers, Numbers]:
 def of_two_groups(belief: Belief, n: int) -> Numbers:
     """Return the probability of k and l successes in two groups at one task, shape (n + 1, n + 1).
 
-    They are independent given its success rate, of which the first group tells the second.
+    They are independent given its success rate, and the first group says something about that rate.
     """
     first = successes(belief, n)
     return np.array(

@@ -1,11 +1,11 @@
 """Predicts how likely the agent is to solve a new task, from attempts at others.
 
 A beta-binomial regression: a task's rate is Beta(s m, s (1 - m)), where m is the logistic
-regression of its features. The strength s, which says how much tasks with equal features differ, is
-fitted too (empirical Bayes; Efron, Large-Scale Inference, 2010), so a belief knows its noise.
+regression of its features. The strength s says how much tasks with equal features differ. The model
+fits it too (empirical Bayes; Efron, Large-Scale Inference, 2010), so a belief knows its noise.
 
 The agent learns between the attempts that the model is fitted to and those that it speaks about. So
-what earlier predictions missed on average is measured as well, and added: the drift.
+`drift` measures what earlier predictions missed on average, and `predict` adds it.
 """
 
 # scikit-learn and scipy have partial types only.
@@ -30,8 +30,8 @@ from genenv_core.checks import finite
 Vector = NDArray[np.float64]
 
 STRENGTHS = (0.1, 1000.0)
-"""Bounds of the fitted strength, in attempts: at the lower one a single attempt says nearly all of
-a task, at the upper one all tasks with the same features are alike."""
+"""Bounds of the fitted strength, in attempts. At the lower one a single attempt says nearly all of
+a task; at the upper one all tasks with the same features are alike."""
 
 _ROUNDS = 3  # of coefficients, then strength: more change nothing
 _EDGE = 1e-3  # no estimate is surer than this before an attempt
@@ -44,9 +44,9 @@ _LARGEST = 700.0  # log-odds whose exponential is a float64
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of a task before it is attempted: family, numbers of fixed meaning, a text.
+    """The features of a task before any attempt: family, numbers of fixed meaning, a text.
 
-    Numbers and words mean the same within a `domain` alone: each domain has slopes of its own.
+    Numbers and words mean the same only within a `domain`, so each domain has slopes of its own.
     """
 
     family: str
@@ -57,9 +57,10 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """A task that was attempted: k successes in n attempts.
+    """An attempted task: k successes in n attempts.
 
-    `predicted` is the rate that a model without drift gave before, in log-odds; None without one.
+    `predicted` is the rate that a model without drift predicted before, in log-odds; None without a
+    prediction.
     """
 
     features: Features
@@ -69,10 +70,10 @@ class Attempts:
 
 
 class SuccessModel:
-    """The beta-binomial regression; fitted once, then asked."""
+    """The beta-binomial regression: `__init__` fits it, `predict` applies it."""
 
     def __init__(self, rows: Sequence[Attempts]) -> None:
-        """Fit the model to tasks that were attempted; raises ValueError without any.
+        """Fit the model to attempted tasks; raises ValueError without any.
 
         The coefficients are those of a logistic regression with a standard normal prior on each.
         Attempts at one task are alike, so a task of n attempts counts as
@@ -127,8 +128,8 @@ class SuccessModel:
         A family or a word that no fitted task had says nothing; the rest still does.
 
         Args:
-            features: what is known of each task.
-            drift: what is added to the log-odds of each rate; see `drift`.
+            features: those of each task.
+            drift: added to the log-odds of each rate; see `drift`.
         """
         if not features:
             return []
@@ -170,7 +171,7 @@ def log_odds(rate: float) -> float:
 def drift(rows: Sequence[Attempts]) -> float:
     """Return the log-odds that predictions lacked: with it they expect the successes that came.
 
-    Rows without a prediction do not count; 0.0 without any other. At most 3 to either side.
+    Rows without a prediction do not count; 0.0 where no row has one. At most 3 to either side.
     """
     seen = [row for row in rows if row.predicted is not None]
     if not seen:
@@ -205,7 +206,7 @@ def _scale(features: Sequence[Features]) -> tuple[Vector, Vector]:
 
 
 def _common_words(texts: Sequence[str]) -> frozenset[str]:
-    """Return the words that most texts hold; one of a single text says nothing of others."""
+    """Return the words that most texts hold; a word of a single text says nothing about others."""
     held = Counter(word for text in texts for word in set(_WORD.findall(text)))
     often = sorted((word for word in held if held[word] > 1), key=lambda word: (-held[word], word))
     return frozenset(often[:_MOST_WORDS])

@@ -11,7 +11,7 @@ from typing import Any
 def wilson(successes: int, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a share of n trials, n at least 1.
 
-    It is that of the view `calibration`. E. B. Wilson, Probable inference, the law of succession,
+    The view `calibration` has the same. E. B. Wilson, Probable inference, the law of succession,
     and statistical inference, 1927.
     """
     from scipy.stats import binomtest  # seldom needed, and slow to load

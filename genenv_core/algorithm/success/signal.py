@@ -1,13 +1,13 @@
 """Pay `signal`: how large the advantages of the next group of attempts at a task will be.
 
-The gradient of an agent update is a sum over attempts, each times its advantage, so the norm of a
+The gradient of an agent update is a sum over attempts, each times its advantage. So the norm of a
 group's advantages bounds what the group can move. k of its n attempts succeed with the
-beta-binomial probability of a belief; the expected norm is a share of the largest one.
+beta-binomial probability of a belief. The pay is the expected norm as a share of the largest one.
 
-With advantages divided by the group's deviation (`grpo.scale_rewards` group) every group that is
-neither all right nor all wrong has nearly the same norm, sqrt(n - 1): the pay is then the
-probability of such a group, the quantity that dynamic sampling (DAPO, arXiv 2503.14476) and the
-band go by. Undivided, the norm is sqrt(k (n - k) / n), which is largest where half succeed.
+Where the update divides advantages by the group's deviation (`grpo.scale_rewards` group), every
+group that is neither all right nor all wrong has nearly the same norm, sqrt(n - 1). The pay is then
+the probability of such a group, which dynamic sampling (DAPO, arXiv 2503.14476) and the band go by.
+Undivided, the norm is sqrt(k (n - k) / n), which is largest where half succeed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def signal(belief: Belief, n: int, *, scale: bool) -> float:
     """Return the pay of a task, from 0 to 1; 0 for groups of one.
 
     Args:
-        belief: what is known of its success rate.
-        n: attempts of the next group, each rewarded with 1 or 0.
-        scale: whether advantages are divided by the group's standard deviation.
+        belief: about its success rate.
+        n: attempts of the next group, each with reward 1 or 0.
+        scale: whether the update divides advantages by the group's standard deviation.
     """
     norms = _norms(n, scale)
     if not any(norms):

@@ -1,8 +1,8 @@
-"""Commands as people and models write them, made those that a game knows.
+"""Repairs commands of people and models, so that a game knows them.
 
-Games made before alfworld 0.4 say `put X in/on Y`, later ones `move X to Y`; the walkthroughs of
-some official games name objects by their ids in the game file. A command that the game knows as it
-is stays as it is, and one that no repair makes known as well.
+Games made before alfworld 0.4 say `put X in/on Y`, later ones `move X to Y`. The walkthroughs of
+some official games name objects by their ids in the game file. A known command stays as it is, and
+so does one that no repair helps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def normalized(command: str) -> str:
 
 
 def repaired(command: str, admissible: Sequence[str], names: Mapping[str, str]) -> str:
-    """Return the admissible command that is meant; without one, the command as it is.
+    """Return the admissible command that a command means; without one, the command as it is.
 
     `names` are the objects' names by id. Space around a command is no part of it.
     """

@@ -1,7 +1,7 @@
 """Plays ALFWorld's text games in a process of their own, one in each of its seats.
 
-Run as a file by the Python of `make alfworld`, which has `alfworld` and `textworld` and not genenv:
-only these and the standard library are imported. A line of JSON on standard input is a request:
+The Python of `make alfworld`, which has `alfworld` and `textworld` and not genenv, runs this file.
+So it imports only these and the standard library. A line of JSON on standard input is a request:
 `{"open": PATH}` begins a game and `{"step": COMMAND}` plays a command, in seat 0 or, with
 `"seat": NUMBER`, in that seat. Each has one line of JSON on standard output as its answer:
 `observation`, `won`, `done`, `admissible`, and for `open` also `names`, the name of each object by
@@ -102,7 +102,7 @@ def _listen(requests: queue.SimpleQueue[bytes]) -> None:
             requests.put(b"".join([*begun, line]))
             begun = []
         begun.append(rest)
-    os._exit(0)  # the parent is gone or wants no more, whatever the game is doing
+    os._exit(0)  # the parent has ended or needs no more, whatever the game is doing
 
 
 def _each(requests: queue.SimpleQueue[bytes]) -> Iterator[bytes]:

@@ -1,10 +1,11 @@
-"""Playing the official games in a process beside this one.
+"""Plays the official games in a process beside this one.
 
 The packages `alfworld` and `textworld` have an environment of their own (`make alfworld`), and this
-process imports neither. The game process starts with the first game, and answers each request
-within a limit or is replaced. It leaks about 4 MB a game, so it is also replaced after some games.
-It has numbered seats, each with a game of its own.
-It ends when it is closed, when nobody holds it any more, and when this process ends, however.
+process imports neither. The game process starts with the first game. `GameProcess` replaces it when
+it does not answer a request within a limit, and after some games, as it leaks about 4 MB a game. It
+has numbered seats, each with a game of its own.
+It ends with `close`, with the last reference to its `GameProcess`, and with this process, however
+that ends.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ STARTS = 3
 """Failed starts in a row after which genenv stops trying."""
 
 LONGEST_ANSWER = 2**22
-"""Bytes; official games answer with some 10 kB."""
+"""Most bytes of an answer; official games answer with some 10 kB."""
 
 QUOTED_BYTES, QUOTED_LETTERS = 4096, 200
 
 
 class GameError(GenenvError):
-    """A game could not be played: no packages, a hang, or a process that died."""
+    """A game does not run: no packages, a hang, or a process that died."""
 
 
 @dataclass(frozen=True, slots=True)
 class GameState:
-    """What a game shows after a command, or at its beginning.
+    """The state of a game after a command, or at its beginning.
 
     `done` without `won` is no success. `names` are the objects' names by their id in the game file.
     """
@@ -93,16 +94,16 @@ class GameProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process that plays, None while there is none."""
+        """The pid of the game process, None without one."""
         return self._process.popen.pid if self._process else None
 
     def open(self, path: Path, seat: int = 0) -> GameState:
         """Begin a game of a game file in a seat; raises GameError.
 
-        With a process that is replaced, the games in all seats are gone.
+        If that replaces the process, the games in all seats are gone.
         """
         if self._process and (
-            self._process.owner != os.getpid()  # two that talk to one process hear each other's
+            self._process.owner != os.getpid()  # two owners would read each other's answers
             or self._process.games >= self._limits.games
         ):
             self.close()
@@ -111,7 +112,7 @@ class GameProcess:
         return self._asked({"open": str(path.resolve()), "seat": seat}, self._limits.open_s)
 
     def step(self, command: str, seat: int = 0) -> GameState:
-        """Play a command in the game that was opened last in a seat; raises GameError."""
+        """Play a command in the newest game of a seat; raises GameError."""
         return self._asked({"step": command, "seat": seat}, self._limits.step_s)
 
     def close(self) -> None:
@@ -193,7 +194,7 @@ class GameProcess:
                             ready.unregister(popen.stdin)
         except OSError as error:
             raise self._failed("it died") from error
-        except KeyboardInterrupt:  # or its answer would be taken for that to the next request
+        except KeyboardInterrupt:  # else its answer would pass for that to the next request
             self.close()
             raise
         try:
@@ -203,7 +204,7 @@ class GameProcess:
         return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
     def _failed(self, what: str) -> GameError:
-        """End the process, and return the error with what it said last."""
+        """End the process, and return the error with its last words."""
         said = ""
         if self._process:
             if what == "it died":
@@ -217,7 +218,7 @@ class GameProcess:
 
 
 def interpreter() -> str:
-    """Return the Python with the packages of the games; raises GameError where there is none."""
+    """Return the Python with the packages of the games; raises GameError without one."""
     named = os.environ.get(PYTHON_VARIABLE)
     place = Path(named) if named else Path(sys.prefix).parent / ENVIRONMENT / "bin" / "python"
     if place.is_file() and os.access(place, os.X_OK):

@@ -1,8 +1,8 @@
-"""The games of a download that the official loader takes.
+"""Reads the games of a download that the official loader takes.
 
 The rules are those of `AlfredTWEnv.collect_game_files` (alfworld 0.4.2): no movable receptacles, no
-sliced objects, one of six task types, a game file that is known to be solvable. The official order
-is that of the file system; here it is that of the names.
+sliced objects, one of six task types, a game file marked as solvable. The official order is that of
+the file system; here it is that of the names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TASK_TYPES = (
 )
 GAME, TRAJECTORY = "game.tw-pddl", "traj_data.json"
 INSIDE = "json_2.1.1"
-"""The folder of the official download that holds those of the splits."""
+"""The folder of the official download that holds the splits' folders."""
 
 _GOAL = re.compile(r'"(Your task is to: [^"]*)"')
 
@@ -46,7 +46,7 @@ class Game:
 def read_games(data: Path) -> tuple[Path, dict[str, Game]]:
     """Return the folder above the splits' folders, and the games by their path below it.
 
-    Raises ConfigError where there is no folder of a split, DataError for a broken file.
+    Raises ConfigError without a folder of a split, DataError for a broken file.
     """
     root = data / INSIDE if (data / INSIDE).is_dir() else data
     if not any((root / split).is_dir() for split in SPLITS):
@@ -66,7 +66,7 @@ def read_games(data: Path) -> tuple[Path, dict[str, Game]]:
 
 
 def walkthrough_of(path: Path) -> list[str]:
-    """Return the commands with which a game file says that it is won; some use objects' ids."""
+    """Return the commands that win a game, according to its file; some use objects' ids."""
     game = _read_object(path)
     given = game.get("walkthrough")
     commands = cast("list[Any]", given) if isinstance(given, list) else [None]
@@ -76,7 +76,7 @@ def walkthrough_of(path: Path) -> list[str]:
 
 
 def goal_of(path: Path) -> str:
-    """Return the sentence in which a game tells its goal, "" where the file has none."""
+    """Return the sentence that states a game's goal, "" where the file has none."""
     found = _GOAL.search(str(_read_object(path).get("grammar", "")))
     return found[1] if found else ""
 

@@ -1,10 +1,10 @@
-"""Many games side by side in a few processes, each game named by what was played in it.
+"""Plays many games side by side in a few processes; its file and its commands name a game.
 
-Nobody holds a game. A caller asks by file and commands what a game shows; a process that has played
-a beginning of the commands goes on from there, and another one plays them from the start. So the
-number of processes and games is bounded, an abandoned attempt leaves nothing behind, and no attempt
-ever waits for another one to end. Games are deterministic, so that what was seen once need not be
-played again.
+No caller holds a game. A caller asks by file and commands for a game's state. A process that has
+played a beginning of the commands goes on from there; any other one plays them from the start. So
+processes and games have bounds, an abandoned attempt leaves no game behind, and no attempt ever
+waits for another one to end. Games are deterministic, so the pool remembers states instead of
+playing them again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ SEATS = 80
 """Games that one process keeps open; each takes about 4 MB. All 274 games of the two splits fit."""
 
 STATES, OPENINGS = 16_384, 1024
-"""States after commands, and before any, that are remembered: those of 274 attempts and more.
-States share the texts of their commands, so that one has about 1 kB, and an opening 10."""
+"""States after commands, and before any, that a pool remembers: those of 274 attempts and more.
+States share the texts of their commands, so one takes about 1 kB, and an opening 10."""
 
 LONGEST = 1000
-"""Letters of a command whose state is remembered."""
+"""Most letters of a command whose state a pool remembers."""
 
 Place = tuple[Path, tuple[str, ...]]
-"""A game file, and the commands that were played in it."""
+"""A game file, and the commands played in it."""
 
 
 class Pool:
@@ -46,7 +46,7 @@ class Pool:
         seats: int = SEATS,
         states: int = STATES,
     ) -> None:
-        """Start nothing yet; `make` returns what plays in one process."""
+        """Start no process yet; `make` returns one that plays games."""
         self._most = {True: states, False: min(states, OPENINGS)}
         self._hosts = [_Host(make(), seats) for _ in range(processes)]
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Pool:
         return [host.games.pid for host in self._hosts if host.games.pid]
 
     def after(self, path: Path, commands: Sequence[str] = ()) -> GameState:
-        """Return what a game shows after these commands, played as they are; raises GameError."""
+        """Return the state of a game after these commands as they are; raises GameError."""
         place, shown = (path, tuple(commands)), GameState("", False, False, ())
         with self._lock:
             seen = self._seen(place)
@@ -77,7 +77,7 @@ class Pool:
         return shown
 
     def leave(self, path: Path, commands: Sequence[str]) -> None:
-        """Give up the seat of a game in which just these commands were played, if there is one."""
+        """Give up the seat of the game with exactly these commands, if any."""
         for host in self._hosts:
             with host.lock:
                 host.leave((path, tuple(commands)))
@@ -109,30 +109,30 @@ _CLOCK = itertools.count(1)
 
 
 class _Host:
-    """A process and what was played in each of its seats.
+    """A process and the game in each of its seats.
 
-    Which game makes room is drawn by lot. Attempts that take turns ask for their games in a circle,
-    and then the one that was used least recently is the very one that is wanted next.
+    A lot decides which game makes room. Attempts that take turns ask for their games in a circle,
+    so the least recently used game would be the very one that they want next.
     """
 
     def __init__(self, games: GameProcess, seats: int) -> None:
         self.games = games
-        self.lock = threading.Lock()  # held while the process is asked
+        self.lock = threading.Lock()  # held during a request to the process
         self.waiting = 0
         self._most = seats
         self._seats: dict[int, Place] = {}
-        self._opened = 0  # when a game was opened here last
+        self._opened = 0  # when the newest game here began
         self._rng = random.Random(0)
         self._process: tuple[int, int | None] = (os.getpid(), None)
 
     def cost(self, place: Place) -> tuple[int, int, int, int]:
-        """Return what speaks against playing here; others may play meanwhile, so a guess."""
+        """Return the cost of playing here; an estimate, as others may play meanwhile."""
         played = max((_begun(seat, place) for seat in [*self._seats.values()]), default=-1)
         full = len(self._seats) >= self._most
         return -played, self.waiting, len(self._seats), self._opened if full else 0
 
     def play(self, place: Place) -> Iterator[tuple[Place, GameState]]:
-        """Play what is left of the commands, and yield each new state; raises GameError."""
+        """Play the remaining commands, and yield each new state; raises GameError."""
         path, commands = place
         self._look()
         seat = max(self._seats, key=lambda seat: _begun(self._seats[seat], place), default=None)
@@ -144,19 +144,19 @@ class _Host:
             self._look()  # the process may be another one now
             yield (path, ()), state
         else:
-            del self._seats[seat]  # what fails half-way is in no seat
+            del self._seats[seat]  # a game that fails half-way has no seat
         for number in range(played, len(commands)):
             state = self.games.step(commands[number], seat)
             yield (path, commands[: number + 1]), state
         self._seats[seat] = place
 
     def leave(self, place: Place) -> None:
-        """Give up the seat that holds this."""
+        """Give up the seats that hold this game."""
         for seat in [seat for seat, held in self._seats.items() if held == place]:
             del self._seats[seat]
 
     def _free(self) -> int:
-        """Return a seat without a game, taking one away if there is none."""
+        """Return a free seat; take one away from a game if all are full."""
         if len(self._seats) >= self._most:
             seat = self._rng.choice([*self._seats])
             del self._seats[seat]
@@ -164,7 +164,7 @@ class _Host:
         return next(seat for seat in range(self._most) if seat not in self._seats)
 
     def _look(self) -> None:
-        """Forget the games of a process that is gone, or that is another's since a fork."""
+        """Forget the games of a process that has ended, or is another's since a fork."""
         process = os.getpid(), self.games.pid
         if process != self._process:
             self._seats.clear()
@@ -172,9 +172,10 @@ class _Host:
 
 
 def _begun(held: Place, wanted: Place) -> int:
-    """Return how many of the wanted commands were played, -1 if others were, or all of them.
+    """Return how many of the wanted commands a game has played, -1 if it cannot go on with them.
 
-    Of all of them the state is wanted, which only playing the last one shows.
+    It cannot after other commands, nor after all of them: only playing the last one shows the
+    wanted state.
     """
     path, commands = held
     if path != wanted[0] or len(commands) >= len(wanted[1]):

@@ -1,4 +1,4 @@
-"""Commands played in a game, and the verdict on them."""
+"""Plays commands in a game, and judges them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from genenv_core.types import JsonObject
 
 STEPS = 50
 SHOWN_LETTERS = 100
-"""Letters that a repair shows of the command as it was given."""
+"""Letters of the original command that a repair shows."""
 
 UNKNOWN = "Nothing happens."
 """What a game says to a command that it does not know in its state."""
 
 
 class Replay:
-    """One game as it goes on, after the commands `before`, which are played as they are."""
+    """One game as it goes on, after the commands `before`, which the game gets as they are."""
 
     def __init__(self, pool: Pool, path: Path, *, strict: bool, before: Sequence[str] = ()) -> None:
-        """Play what comes before; raises GameError."""
+        """Play the commands `before`; raises GameError."""
         self._pool, self._path, self._strict = pool, path, strict
         opening = pool.after(path)
         self._names = opening.names
@@ -35,11 +35,11 @@ class Replay:
 
     @property
     def over(self) -> bool:
-        """Whether no command is played any more."""
+        """Whether the game takes no further command."""
         return self.state.won or self.state.done or self._steps >= STEPS
 
     def play(self, command: str) -> GameState:
-        """Play a command; raises GameError, and is then where it was."""
+        """Play a command; raises GameError, which leaves the game where it was."""
         known = self.state.admissible
         given = command if self._strict else repaired(command, known, self._names)
         self.state = self._pool.after(self._path, (*self._played, given))
@@ -54,11 +54,11 @@ class Replay:
         return self.state
 
     def leave(self) -> None:
-        """Say that nothing more will be played."""
+        """Give up the game's seat, after its last command."""
         self._pool.leave(self._path, self._played)
 
     def parts(self) -> JsonObject:
-        """Return what came of the commands."""
+        """Return the result of the commands, for a verdict's parts."""
         return {
             "steps": self._steps,
             "won": self.state.won,
@@ -71,9 +71,9 @@ class Replay:
 def judged(
     pool: Pool, path: Path, prediction: Any, *, strict: bool, before: Sequence[str] = ()
 ) -> ItemVerdict:
-    """Return the verdict on a list of commands, of which 50 are played after those in `before`.
+    """Play the first 50 of a list of commands, after those in `before`; return the verdict.
 
-    `valid` is None where the game could not be played.
+    `valid` is None where the game does not run.
     """
     wrong = _wrong_form(prediction)
     if wrong:

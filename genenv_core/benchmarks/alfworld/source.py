@@ -1,8 +1,8 @@
-"""Where ALFWorld's games come from: the archives that `alfworld-download` of 0.4.2 gets.
+"""The sources of ALFWorld's games: the archives that `alfworld-download` of 0.4.2 gets.
 
-The project publishes no digests. Those of the archives were recorded by others who downloaded them:
-five public records agree on the trajectories, one names the games. The release 0.4.2 has games of
-its own, `json_2.1.3_tw-pddl.zip`, which the package of that version does not get yet.
+The project publishes no digests. Others who downloaded the archives recorded these: five public
+records agree on the trajectories, one names the games. The release 0.4.2 has games of its own,
+`json_2.1.3_tw-pddl.zip`, which the package of that version does not get yet.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MODES = {
 
 
 class Alfworld:
-    """The games of one download; ids are game files' paths below the folders of the splits."""
+    """The games of one download; ids are game files' paths, which begin with the split's folder."""
 
     composites: Sequence[Composite] = ()
 
@@ -31,9 +31,9 @@ class Alfworld:
         self.pool = pool
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
-        """Return the verdict on a list of commands, played in the official game.
+        """Play a list of commands in the official game, and return the verdict.
 
-        `valid` is None where the game could not be played.
+        `valid` is None where the game does not run.
         """
         return judged(self.pool, self.games[item].path, prediction, strict=mode == "strict")
 
@@ -51,8 +51,8 @@ class Alfworld:
             item: its id.
             strict: whether the game gets the model's commands as they are.
             admissible: whether the model reads which commands the game knows.
-            before: None for the benchmark's own game; for one to train on the commands, as the
-                game shows them, that are carried out before the model begins.
+            before: None for the benchmark's own game; in a training game, the commands, as the game
+                shows them, that it carries out before the model begins.
         """
         return Household(self.pool, self.games[item].path, strict, admissible, before)
 
@@ -63,7 +63,7 @@ class Alfworld:
 
 
 def load(data: Path) -> Alfworld:
-    """Return the suite of a folder with the official games; nothing is played yet."""
+    """Return the suite of a folder with the official games, without playing any."""
     root, games = read_games(data)
     files = (game.path.with_name(name) for game in games.values() for name in (GAME, TRAJECTORY))
     return Alfworld(games, digest_of(root, files), Pool())

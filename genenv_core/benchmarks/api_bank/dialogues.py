@@ -1,6 +1,6 @@
-"""What was said and called before an item, as chat messages, and the tools that are known by then.
+"""Turns the dialogue before an item into chat messages, and finds the tools known by then.
 
-Recorded calls come back as they were made, with the recorded answers. Nothing is called again.
+The messages repeat recorded calls with their recorded answers. No tool runs again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ SEARCHER = "ToolSearcher"
 """The tool of levels 2 and 3 that finds the others."""
 
 GO_ON = "Go on."
-"""What the user says where the assistant spoke last, since the assistant cannot speak twice."""
+"""The user's turn after a last turn of the assistant, which cannot speak twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """What the user or the assistant said, or a call with its recorded answer."""
+    """A text of the user or the assistant, or a call with its recorded answer."""
 
     who: Literal["user", "assistant", "tool"]
     text: str = ""
@@ -35,7 +35,7 @@ class DialogueTurn:
 
 
 def dialogue_turn(row: Mapping[str, Any]) -> DialogueTurn:
-    """Return a turn of a dialogue of level 1 or 2; its row was read before."""
+    """Return a turn of a dialogue of level 1 or 2, from its row."""
     if row["role"] == "API":
         return DialogueTurn("tool", row["api_name"], row["param_dict"], _answer(row.get("result")))
     return DialogueTurn("user" if row["role"] == "User" else "assistant", str(row.get("text", "")))
@@ -51,9 +51,9 @@ def request_turns(request: Mapping[str, Any]) -> list[DialogueTurn]:
 
 
 def chat(turns: Sequence[DialogueTurn]) -> list[Message]:
-    """Return the turns as messages, each call in the message of what the assistant said before it.
+    """Return the turns as messages, each call in the assistant's message before it.
 
-    So users and assistants alternate, and no message has two calls, as some templates want it.
+    So users and assistants alternate, and no message has two calls, as some templates want.
     """
     messages: list[Message] = []
     for turn in turns:
@@ -78,7 +78,7 @@ def written(answer: Any) -> str:
 
 
 def found_tools(turns: Sequence[DialogueTurn]) -> list[str]:
-    """Return the searcher and the tools that it has found so far, in the order of their finding."""
+    """Return the searcher and the tools that it has found so far, in that order."""
     named = [SEARCHER]
     for turn in turns:
         if turn.who == "tool" and turn.name == SEARCHER:
@@ -98,7 +98,7 @@ def _names(answer: Any) -> Iterator[str]:
 
 
 def _answer(result: Any) -> Any:
-    """Return what a recorded tool said: its output, or why it failed."""
+    """Return a recorded tool's answer: its output, or why it failed."""
     if not isinstance(result, dict):
         return ""
     record = cast(JsonObject, result)

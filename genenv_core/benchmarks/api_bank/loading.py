@@ -1,4 +1,4 @@
-"""Items of a download: the call or the response that was recorded, and what came before it."""
+"""Reads the items of a download: the recorded call or response, and the turns before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLES = ("Agenda", "Reminder")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What was recorded, the turns before it, and the names of the tools that are known there."""
+    """The recorded call or response, the turns before it, and the names of the known tools."""
 
     gold: Gold
     before: Sequence[DialogueTurn]
@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """What the files say; the two sets of tools are those of levels 1 and 2, and of level 3."""
+    """The content of the files; the two sets of tools are of levels 1 and 2, and of level 3."""
 
     items: Mapping[str, Item]
     state: ApiState
@@ -141,9 +141,10 @@ def _samples(
 ) -> Iterator[tuple[int, Item]]:
     """Yield a dialogue's items with the official numbers.
 
-    Each call of a dialogue makes two samples: the call, and the turn after it. Where that turn is
-    a call too, it is an item twice; where it is the user's, it has a number and makes no item. The
-    tools are all of the dialogue's; where the model has to search for tools, those found before.
+    Each call of a dialogue makes two samples: the call, and the turn after it. Where that turn is a
+    call too, it is an item twice. Where it is the user's, it has a number but makes no item. The
+    tools are all of the dialogue's, or, where the model has to search for tools, those found
+    before.
     """
     rows = read_lines(path)
     golds = [

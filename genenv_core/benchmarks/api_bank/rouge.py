@@ -1,8 +1,8 @@
 """ROUGE-L as the package `rouge` 1.0.1 computes it (summary level, Lin 2004).
 
-It departs from the paper: words count once, however often they occur, on both sides and in what is
-common. Sentences end at a full stop; the common words are those of a longest common subsequence of
-each pair of sentences.
+It departs from the paper: words count once, however often they occur, on both sides and among the
+common ones. Sentences end at a full stop. The common words are those of a longest common
+subsequence of each pair of sentences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LONGEST = 100_000
-"""Characters of a response that are scored; a longer one scores 0. Gold has a few hundred."""
+"""Most characters of a response; a longer one scores 0. Gold has a few hundred."""
 
 _SMOOTHING = 1e-8
 

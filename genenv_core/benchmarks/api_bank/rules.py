@@ -1,6 +1,6 @@
-"""How each official tool compares its arguments; what a tool does not name compares exactly.
+"""The rules by which each official tool compares its arguments; all others compare exactly.
 
-The tools of levels 1 and 2 and those of level 3 are different ones, also where they share a name.
+The tools of levels 1 and 2 differ from those of level 3, even where they share a name.
 """
 
 from __future__ import annotations

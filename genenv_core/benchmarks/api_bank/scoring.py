@@ -1,4 +1,4 @@
-"""A call in a text compared with a recorded call."""
+"""Compares a call in a text with a recorded call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv_core.benchmarks.api_bank.state import ApiState
 from genenv_core.benchmarks.api_bank.values import LOOSE, anything, exact, typed
 
 PREFIX = "API-Request:"
-"""What the official prompts want before a call, and the official test files write there."""
+"""What the official prompts ask for before a call, and the official test files have there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tool:
     rules: ToolRules = field(default_factory=ToolRules)
 
     def current(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments under today's names, where those are not given as well."""
+        """Return the arguments under today's names, unless these occur beside the old ones."""
         renamed = {old: new for old, new in self.rules.renamed.items() if new not in names}
         return {renamed.get(name, name): value for name, value in names.items()}
 
@@ -39,13 +39,13 @@ class RecordedCall:
 
     @property
     def has_list(self) -> bool:
-        """Return whether an argument is a list; the official harness cannot read those."""
+        """Return whether an argument is a list, which the official harness cannot read."""
         return any(isinstance(value, list) for value in self.arguments.values())
 
 
 @dataclass(frozen=True, slots=True)
 class CallVerdict:
-    """`error` is '' for a right call; the names are those of arguments that are not as in gold."""
+    """`error` is '' for a right call; the names are those of arguments that differ from gold."""
 
     error: str = ""
     text: str = ""
@@ -55,7 +55,7 @@ class CallVerdict:
 
 
 def recorded(tool: Tool, arguments: Mapping[str, Any]) -> RecordedCall:
-    """Return the gold call; raises UnreadableError when a value has not its declared type."""
+    """Return the gold call; raises UnreadableError when a value lacks its declared type."""
     current = tool.current(arguments)
     found = {name: typed(value, tool.types.get(name, "str")) for name, value in current.items()}
     return RecordedCall(tool, found)
@@ -94,7 +94,7 @@ def _wrong(
     wrong: list[str] = []
     for name, right in gold.arguments.items():
         rule = rules.get(name, exact)
-        # Where the recorded call fails on this state, nothing vouches for what is not compared.
+        # Where the recorded call fails on this state, no result vouches for uncompared arguments.
         unvouched = rule is anything and wanted is None
         if unvouched or (strict and rule in LOOSE):
             rule = exact

@@ -1,8 +1,8 @@
-"""The documents that SearchEngine finds: BM25 as the package `rank_bm25` has it (BM25Okapi).
+"""Finds the documents of SearchEngine: BM25 as in the package `rank_bm25` (BM25Okapi).
 
 A keyword is right when it finds the documents that the recorded one finds. The official tool cuts
-a keyword into words with NLTK. Here words are cut at spaces and at most punctuation, which is the
-same for keywords without contractions and quotes.
+a keyword into words with NLTK. This module cuts words at spaces and at most punctuation, which is
+the same for keywords without contractions and quotes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORD = re.compile(r"\w++(?:[-./]\w++)*+|[^\w\s]")
 
 
 class Search:
-    """Ranks documents, each given by its words; a search without documents finds nothing."""
+    """Ranks documents, each a list of words."""
 
     def __init__(self, documents: Sequence[Sequence[str]]) -> None:
         self._counts = [Counter(words) for words in documents]
@@ -51,7 +51,7 @@ class Search:
         return frozenset(int(place) for place in np.argsort(-scores)[:SHOWN])
 
     def _part(self, word: str) -> NDArray[np.float64]:
-        """Return what a word adds to each document's score, (documents,)."""
+        """Return what a word adds to each document's score, shape (documents,)."""
         if word not in self._parts:
             counts = np.array([one[word] for one in self._counts], dtype=float)
             relative = self._lengths / self._lengths.mean()

@@ -1,7 +1,7 @@
-"""Where API-Bank's data comes from: the directory `api-bank` of DAMO-ConvAI, at two commits.
+"""The source of API-Bank's data: the directory `api-bank` of DAMO-ConvAI, at two commits.
 
-The older commit is the last one with the test data, which moved to the hub later. The tools'
-descriptions are derived from the official classes without running them.
+The older commit is the last one with the test data, which moved to the hub later. `tool_docs.py`
+derives the tools' descriptions from the official classes without running them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What of the tools' databases decides whether a call succeeds.
+"""The part of the tools' databases that decides whether a call succeeds.
 
-Nine official tools leave some arguments uncompared and compare what the call did instead: the token
-has to be somebody's, the content or the time has to find a row of that user, a keyword has to find
-documents. Every call is judged on the databases as they were downloaded.
+Nine official tools leave some arguments uncompared, and compare the effect of the call instead: the
+token has to be a user's, the content or the time has to find a row of that user, a keyword has to
+find documents. Every call meets the databases as downloaded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KnownToken:
 
 @dataclass(frozen=True, slots=True)
 class OwnRow:
-    """A call needs a row of a table that is the token's user's, by its content or its time.
+    """A call needs a row of the token's user in a table, by its content or its time.
 
     `same` asks for the row that the recorded call finds, as a query's answer shows it.
     """
@@ -33,7 +33,7 @@ class OwnRow:
     table: str
     same: bool = False
     blank_content: bool = False
-    """Whether the tool takes a content of spaces only."""
+    """Whether the tool takes a content of spaces alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ApiState:
     search: Search
 
     def found(self, need: Need, arguments: Mapping[str, Any]) -> Found | None:
-        """Return what a call finds, None when it fails."""
+        """Return the rows or documents that a call finds, None when it fails."""
         if isinstance(need, SameDocuments):
             keyword = arguments.get("keyword")
             return self.search.found(keyword) if isinstance(keyword, str) else None

@@ -49,7 +49,7 @@ class ApiBank:
         return _judge_response(prediction, gold, item)
 
     def playable(self, item: str) -> DialogueSample:
-        """Return an item with the dialogue before it, and the tools that are known there."""
+        """Return an item with the dialogue before it, and the tools known there."""
         one, key = self.download.items[item], set_of(item)
         kind = "call" if isinstance(one.gold, RecordedCall) else "response"
         said = rules(kind, searches=not item.startswith("lv1/"), dated=key != "lv3")
@@ -101,7 +101,7 @@ def _judge_response(prediction: Any, gold: str, item: str) -> ItemVerdict:
     if not isinstance(prediction, str):
         return _no_text(prediction, {"kind": "response", "rouge_l": 0.0})
     if item.startswith("lv3/"):
-        # As the loop of level 3 does it; the loop of levels 1 and 2 rounds instead.
+        # As in the loop of level 3; the loop of levels 1 and 2 rounds instead.
         score = rouge_l(prediction.replace("User:", "").replace("AI:", "").strip(), gold)
     else:
         score = round(rouge_l(prediction, gold), 4)

@@ -1,4 +1,4 @@
-"""The official tools as JSON schemas, and calls spelled as the official harness reads them."""
+"""Writes the official tools as JSON schemas, and calls as the official harness reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TYPES: Mapping[str, JsonObject] = {
 """JSON schemas of the declared types."""
 
 _OPTIONAL = ("[optional]", "only needed for")
-"""What descriptions of arguments say that a call may leave out."""
+"""Marks in descriptions of optional arguments."""
 
 _NO_WORD = re.compile(r"\W")
 
@@ -61,8 +61,8 @@ def needed(doc: Mapping[str, Any]) -> list[str]:
 def spelled(call: Call) -> str:
     """Return a call on one line, as `finding.find_call` reads it.
 
-    Values stand in quotes, as in the official data. What these cannot hold is lost, as it is there:
-    a line break is a space, and a text ends at its first quote, except beside a list.
+    Values stand in quotes, as in the official data, and lose the same as there: a line break is a
+    space, and a text ends at its first quote, except beside a list.
     """
     lists = any(isinstance(value, list | dict) for value in call.arguments.values())
     given = ", ".join(
@@ -76,7 +76,7 @@ def _value(value: Any, *, escape: bool) -> str:
     if isinstance(value, list | dict):
         return _one_line(_json(value))
     text = _one_line(value if isinstance(value, str) else str(value))
-    # A quoted list is read as a list, and not as text with quotes.
+    # The harness reads a quoted list as a list, not as text with quotes.
     if escape and text[:1] not in ("[", "{"):
         text = re.sub(r"(['\"\\])", r"\\\1", text)
     return f"'{text}'"

@@ -1,4 +1,4 @@
-"""Values brought to their declared types, and compared as the tools compare them."""
+"""Brings values to their declared types, and compares them as the tools do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def typed(value: Any, kind: str) -> Any:
-    """Return a value as its declared type; raises UnreadableError when it is none of that type.
+    """Return a value as its declared type; raises UnreadableError for a value of another type.
 
     A number is digits, as the harness wants it: no sign, no exponent.
     """
@@ -42,7 +42,7 @@ def exact(said: Any, gold: Any) -> bool:
 
 
 def compared(form: Callable[[str], Any]) -> Rule:
-    """Return the rule that two texts count as the same when this form of them is."""
+    """Return the rule that two texts count as the same when their forms are equal."""
 
     def rule(said: Any, gold: Any) -> bool:
         if not isinstance(said, str) or not isinstance(gold, str):
@@ -66,12 +66,12 @@ def shared_words_any_case(said: Any, gold: Any) -> bool:
 
 
 def anything(said: Any, gold: Any) -> bool:
-    """Return True: the tool does not compare this one."""
+    """Return True: the tool does not compare this argument."""
     return True
 
 
 def any_text(said: Any, gold: Any) -> bool:
-    """Return whether there is a text that is not blank."""
+    """Return whether the value is a text that is not blank."""
     return isinstance(said, str) and bool(said.strip())
 
 
@@ -122,7 +122,7 @@ def day_of_year(text: str) -> Any:
 
 
 def _parsed(text: str, form: str) -> datetime | str:
-    """Return the moment; years are padded to four digits first, as the tools do it."""
+    """Return the moment, with the year padded to four digits first, as the tools do."""
     text = text.strip()
     year, *rest = text.split("-", 2)
     padded = "-".join([year.zfill(4), *rest]) if len(rest) == 2 and "-" not in rest[1] else text

@@ -1,8 +1,8 @@
-"""Short answers compared with a gold answer: exact match, F1, containment, and dates.
+"""Compares short answers with a gold answer: exact match, F1, containment, and dates.
 
 Normalisation and F1 are those of SQuAD's evaluation (Rajpurkar et al., arXiv 1606.05250): lower
-case, no punctuation, no articles, one space between words. What domains judge by
-(`genenv_core.domains.kit.texts.similarity`) departs from it for scripts other than English; a
+case, no punctuation, no articles, one space between words. The rules for domains
+(`genenv_core.domains.kit.texts.similarity`) depart from it for scripts other than English; a
 benchmark must not.
 """
 
@@ -60,7 +60,7 @@ def same_date(answer: str, gold: str) -> bool:
         return False
     wanted = dates.parse(gold)
     try:
-        # Two defaults: what the answer does not say cannot be right with both.
+        # Two defaults: a part that the answer lacks cannot be right with both.
         said = {
             dates.parse(answer, default=dates.parse(day), ignoretz=True)
             for day in ("1 Jan 1901", "2 Feb 02")

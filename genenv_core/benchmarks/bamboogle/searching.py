@@ -1,4 +1,4 @@
-"""Passages of a local corpus, ranked by BM25 (Robertson and Zaragoza 2009, section 3.1).
+"""Ranks passages of a local corpus by BM25 (Robertson and Zaragoza 2009, section 3.1).
 
 The weight of a word is Lucene's, log(1 + (N - n + 0.5) / (n + 0.5)), which is never negative.
 """
@@ -31,13 +31,13 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A title and what a corpus says under it."""
+    """A title and its text in a corpus."""
 
     title: str
     text: str
 
     def shown(self) -> str:
-        """Return it as a model reads it, on one line."""
+        """Return the passage as a model reads it, on one line."""
         return f"{self.title}: {' '.join(self.text.split())[:LONGEST_SHOWN]}"
 
 
@@ -72,7 +72,7 @@ class Index:
         return [self._passages[place] for place in best]
 
     def search(self, query: str) -> str:
-        """Return the passages found as text, one a line; '' for none."""
+        """Return the found passages as text, one a line; '' without any."""
         return "\n".join(passage.shown() for passage in self.ranked(query))
 
 
@@ -80,8 +80,8 @@ def read_corpus(path: Path) -> tuple[list[Passage], str]:
     """Return the passages of a corpus and its digest.
 
     A corpus is a JSONL file whose rows have `title` and `text`, or a folder of .txt files, whose
-    names are the titles and whose paragraphs are the passages. Raises ConfigError when there is
-    none at the path, DataError when a file is something else.
+    names are the titles and whose paragraphs are the passages. Raises ConfigError for a missing
+    path, DataError for a file of another form.
     """
     if path.is_dir():
         files = sorted(path.glob("*.txt"))

@@ -1,4 +1,4 @@
-"""Where Bamboogle's questions come from: a copy of the authors' sheet in a repository."""
+"""The source of Bamboogle's questions: a copy of the authors' sheet in a repository."""
 
 from __future__ import annotations
 

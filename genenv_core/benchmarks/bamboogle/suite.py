@@ -49,7 +49,7 @@ class Bamboogle:
         return BamboogleQuestion(self.questions[item], partial(judged, gold), search=search)
 
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
-        """Return all four; the lenient one has a name of its own, whatever the mode."""
+        """Return all four measures; the lenient one has a name of its own, whatever the mode."""
         names = ("exact_match", "f1", "contains", "lenient")
         return {name: (float(verdict.parts.get(name, 0)), 1.0) for name in names}
 

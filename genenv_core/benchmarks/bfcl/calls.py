@@ -1,8 +1,8 @@
-"""Calls compared with gold, call by call and parameter by parameter, as the official checker does.
+"""Compares calls with gold, call by call and parameter by parameter, as the official checker does.
 
 A call is `{function: {parameter: value}}`; gold's has a list of accepted values for each parameter.
-Pure functions, for anyone to import; what differs from bfcl-eval 2026.3.23 is in
-docs/benchmarks/bfcl.md.
+Pure functions, for anyone to import; docs/benchmarks/bfcl.md says how they differ from bfcl-eval
+2026.3.23.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ def check_calls(
 ) -> PredictionFault | None:
     """Return None when the calls are those of gold, else the first fault; never raises.
 
-    With `underscores` a function whose name has dots must be called with underscores in their
-    place.
+    With `underscores`, a call has underscores in place of the dots of a function's name.
     """
     if not are_calls(prediction):
         return PredictionFault(ErrorType.FORMAT, "no list of {function: {parameter: value}}")
@@ -78,7 +77,7 @@ def _check_any_order(
     language: Language,
     underscores: bool,
 ) -> PredictionFault | None:
-    """Return None when each gold call takes one of the calls that are left, the first that fits."""
+    """Return None when each gold call in turn takes the first remaining call that fits."""
     left = dict(enumerate(prediction))
     for place, (function, gold) in enumerate(wanted):
         faults: dict[str, str] = {}
@@ -136,7 +135,7 @@ def check_call(
 def check_value(
     value: Any, description: JsonObject, accepted: Sequence[Any], language: Language
 ) -> PredictionFault | None:
-    """Return None when a parameter's value is of its type and one of those that gold lists."""
+    """Return None when a parameter's value has its type and gold lists it."""
     expected = expected_of(description, language)
     if language is not Language.PYTHON and type(value) is not str:
         return PredictionFault(ErrorType.NO_SOURCE_TEXT, f"wanted source text, got {shown(value)}")

@@ -1,4 +1,4 @@
-"""BFCL's categories: how each is checked, and how they add up to the official scores."""
+"""BFCL's categories: the checker of each, and the sums that make the official scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from genenv_core.benchmarks.protocol import Composite
 
 
 class Matching(StrEnum):
-    """How the calls of a prediction are compared with gold."""
+    """The way to compare the calls of a prediction with gold."""
 
     SIMPLE = "simple"
     MULTIPLE = "multiple"
@@ -35,7 +35,7 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """A category; its files are named after it."""
+    """A category; its files have its name."""
 
     name: str
     kind: Matching
@@ -89,10 +89,10 @@ _LIVE = {
 
 
 def composites(sizes: Mapping[str, int]) -> Sequence[Composite]:
-    """Return the leaderboard's summaries; `sizes` are the items of each category at hand.
+    """Return the leaderboard's summaries; `sizes` are the numbers of items of present categories.
 
     The weights are those of v4 (bfcl-eval 2026.3.23). Live categories count by their items, all
-    others the same within their group. Each summary needs all of its categories.
+    others equally within their group. Each summary needs all of its categories.
     """
     simple = _even(_SIMPLE)
     non_live = _mixed((0.25, simple), (0.75, _even(_CALLS)))

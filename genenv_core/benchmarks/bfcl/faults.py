@@ -1,4 +1,4 @@
-"""What can be wrong with a prediction: the vocabulary of BFCL's verdicts."""
+"""The faults of a prediction: the vocabulary of BFCL's verdicts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from genenv_core.types import JsonObject
 
 SHOWN = 80
-"""Characters of a prediction that a reason repeats at most."""
+"""Most characters of a prediction that a reason repeats."""
 
 
 class ErrorType(StrEnum):
-    """The first rule that a prediction breaks; the official checker tells the same ones apart."""
+    """The first rule that a prediction breaks; the official checker has the same distinctions."""
 
     FORMAT = "format"
     CALL_COUNT = "call_count"
@@ -45,7 +45,7 @@ class ErrorType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PredictionFault:
-    """Why a prediction is wrong; `more` holds what else a verdict's parts say, as plain JSON."""
+    """Why a prediction is wrong; `more` holds further parts of the verdict, as plain JSON."""
 
     type: ErrorType
     reason: str
@@ -60,7 +60,7 @@ def shown(value: object) -> str:
     """Return the start of a text or number in ASCII, of anything else its type's name."""
     if isinstance(value, str):
         return ascii(value[:SHOWN])
-    # A longer integer has no decimal form that Python would make.
+    # Python makes no decimal form of a longer integer.
     if isinstance(value, int) and abs(value) < 10**SHOWN:
         return str(value)
     return str(value) if value is None or isinstance(value, float) else type(value).__name__

@@ -1,8 +1,8 @@
-"""The types that descriptions name, and whether a value is of the one that it should be.
+"""The types that descriptions name, and the check whether a value has its type.
 
 Types are exact: a boolean is no integer. An integer passes for a float in Python; a tuple passes
-for a list where a tuple is described. A value may instead have the type of the first value that
-gold lists, which is how gold allows a variable's name in the place of a literal.
+for a list where the description names a tuple. A value may instead have the type of the first value
+that gold lists: so gold allows a variable's name in place of a literal.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TYPES: Mapping[Language, Mapping[str, type]] = {
         "dict": dict,
     },
 }
-"""The Python type of a value, by the name that a description gives its type."""
+"""The Python type of a value, by the name of its type in a description."""
 
 WITH_ELEMENTS: Mapping[Language, Sequence[str]] = {
     Language.PYTHON: ("array", "tuple"),
@@ -60,7 +60,7 @@ WITH_ELEMENTS: Mapping[Language, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A described type: its name and its Python type, and those of its elements if it has such."""
+    """A described type: its name and its Python type, and those of its elements, if any."""
 
     name: str
     type: type
@@ -73,14 +73,14 @@ class Match(Enum):
 
     AS_DESCRIBED = auto()
     AS_GOLD = auto()
-    """Gold's values are not of the described type: the value compares as it is."""
+    """Gold's values have another type than the described one: the value compares as it is."""
     OUTER = auto()
     """The described type, but an element of a wrong one."""
     NEITHER = auto()
 
 
 def expected_of(description: JsonObject, language: Language) -> Expected:
-    """Return the type that a parameter's description names; raises Uncheckable when unknown."""
+    """Return the type that a parameter's description names; raises Uncheckable for others."""
     types = TYPES[language]
     name: Any = description.get("type")
     if not isinstance(name, str) or name not in types:
@@ -95,7 +95,7 @@ def expected_of(description: JsonObject, language: Language) -> Expected:
 
 
 def read(value: Any, expected: Expected, language: Language) -> Any:
-    """Return a value as it is compared: source text read, an integer made a float if one is due."""
+    """Return a value ready to compare: read from source text, or as the float that is due."""
     if language is Language.JAVA:
         return java_value(value, expected.name, expected.element_name)
     if language is Language.JAVASCRIPT:

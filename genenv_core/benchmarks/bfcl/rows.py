@@ -1,4 +1,4 @@
-"""BFCL's items, read from a download."""
+"""Reads BFCL's items from a download."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWERS = "possible_answer"
 class Row:
     """An item with all that its verdict needs; `gold` is empty in a category without gold.
 
-    `messages` are those that put it to a model; empty where the download has no question.
+    `messages` ask a model; they are empty where the download has no question.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Row:
 
 
 def categories_in(data: Path) -> list[Category]:
-    """Return the categories of a download that are scored; raises ConfigError when it has none."""
+    """Return the categories of a download that genenv scores; raises ConfigError without any."""
     folder = required(data, QUESTIONS)
     known = (*SINGLE_TURN, *MULTI_TURN)
     found = [category for category in known if (folder / category.file).is_file()]
@@ -46,7 +46,7 @@ def categories_in(data: Path) -> list[Category]:
 
 
 def files_of(data: Path, category: Category) -> list[Path]:
-    """Return a category's files; raises ConfigError when one is not there."""
+    """Return a category's files; raises ConfigError when one is missing."""
     folders = (QUESTIONS, ANSWERS) if category.kind.has_gold else (QUESTIONS,)
     return [required(data, f"{folder}/{category.file}") for folder in folders]
 
@@ -72,7 +72,7 @@ def read_rows(data: Path, category: Category) -> list[Row]:
 
 
 def turns_of(question: JsonObject, where: str) -> list[list[Message]]:
-    """Return the messages of each turn, none where there is no question; raises DataError."""
+    """Return the messages of each turn, [] without a question; raises DataError."""
     turns = question.get("question", [])
     if not is_list(turns) or not all(is_list(one) and all(map(_is_message, one)) for one in turns):
         raise DataError(f"{where}: 'question' has no lists of messages with role and content")
@@ -94,7 +94,7 @@ def _without_gold(name: str, category: Category, question: JsonObject, path: Pat
 
 
 def read_pairs(data: Path, category: Category) -> list[tuple[str, JsonObject, JsonObject]]:
-    """Return id, question and answer of a category's items; raises DataError when one is alone."""
+    """Return id, question and answer of a category's items; raises DataError for a lone one."""
     paths = files_of(data, category)
     questions, answers = (dict(_by_id(path)) for path in paths)
     if questions.keys() != answers.keys():
@@ -147,7 +147,7 @@ def _are_gold_calls(
 ) -> TypeGuard[list[JsonObject]]:
     if not is_list(gold) or not gold or (kind is not Matching.PARALLEL and len(gold) != 1):
         return False
-    # A simple item's only function is meant, whatever gold calls it.
+    # Gold means a simple item's only function, whatever name it gives.
     names = None if kind is Matching.SIMPLE else {function["name"] for function in functions}
     return all(_is_gold_call(call, names) for call in gold)
 

@@ -1,4 +1,4 @@
-"""Whether a JSON value is a list or an object, as a type checker understands it."""
+"""Says whether a JSON value is a list or an object, in a form for type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where BFCL's data comes from: the wheel of its package, whose digest PyPI publishes."""
+"""The source of BFCL's data: the wheel of its package, whose digest PyPI publishes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _FILES = {
 
 
 def _member(to: str) -> str:
-    """Return what a file is called in the wheel, where the questions have no folder."""
+    """Return the name of a file in the wheel, where the questions have no folder."""
     return f"bfcl_eval/data/{to.removeprefix(f'{QUESTIONS}/')}"
 
 

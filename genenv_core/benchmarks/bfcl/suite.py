@@ -1,4 +1,4 @@
-"""BFCL's items and verdicts, of single-turn and multi-turn categories."""
+"""BFCL's items and verdicts, in single-turn and multi-turn categories."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Bfcl:
         self.composites: Sequence[Composite] = composites(Counter(self.items.values()))
 
     def judge(self, item: str, prediction: Any, mode: str) -> ItemVerdict:
-        """Return the verdict on the calls of a prediction; anything else calls nothing.
+        """Return the verdict on the calls of a prediction; any other value counts as no call.
 
         A multi-turn item has no verdict while its back ends are not installed.
         """
@@ -84,7 +84,7 @@ class Bfcl:
         raise DataError(f"{item} of BFCL has no 'question': such a row is judged and not played")
 
     def expected(self, item: str) -> str:
-        """Return the gold calls, each on a line; a parameter with all values that are right."""
+        """Return the gold calls, each on a line, with all right values of a parameter."""
         row = self.rows[item]
         if isinstance(row, TurnsRow):
             return "\n".join(
@@ -112,7 +112,7 @@ def _accepted(parameter: tuple[str, Any]) -> str:
 
 
 def verdict_of(fault: PredictionFault | None) -> ItemVerdict:
-    """Return the verdict that a fault is."""
+    """Return the verdict of a fault, or the right one without a fault."""
     if fault is None:
         return ItemVerdict(True, 1.0, parts={"error_type": ""})
     parts = {"error_type": fault.type.value, **fault.more}
@@ -120,7 +120,7 @@ def verdict_of(fault: PredictionFault | None) -> ItemVerdict:
 
 
 def check_row(row: Row, prediction: Any, underscores: bool = False) -> PredictionFault | None:
-    """Return None when a prediction is right, else what is wrong with it; never raises."""
+    """Return None for a right prediction, else its fault; never raises."""
     kind = row.category.kind
     if not kind.has_gold:
         return check_presence(prediction, kind)
@@ -149,8 +149,8 @@ LIMITS = AttemptLimits(turns=168, turn_tokens=4_096, tokens=32_768, seconds=3600
 four fifths in the long context."""
 
 HEADLINE = "multi_turn_base"
-"""`overall` needs web search and memory, which are not scored here, so that it never has a value.
-GenEnv (arXiv 2512.19682) reports one number as the base score, and Base is what the leaderboard
-calls this category. Which one the paper means is not known."""
+"""`overall` needs web search and memory, which genenv does not score, so it never has a value.
+GenEnv (arXiv 2512.19682) reports one number as the base score, and the leaderboard calls this
+category Base. The paper does not say which one it means."""
 
 BENCHMARK = Benchmark("bfcl", MODES, PREDICTION, load, LIMITS, HEADLINE)

@@ -18,7 +18,7 @@ from genenv_core.benchmarks.bfcl.shapes import is_list, is_object
 from genenv_core.types import JsonObject
 
 LONGEST_NAME = 64
-"""Characters of a tool's name, as OpenAI has it."""
+"""Most characters of a tool's name, as OpenAI allows."""
 
 TYPES = {
     "dict": "object",
@@ -31,7 +31,7 @@ TYPES = {
     "integer": "integer",
     "boolean": "boolean",
 }
-"""JSON schema's name of a type; one that is not here, such as any, is not named."""
+"""JSON schema's name of a type; the schema omits the type for others, such as any."""
 
 _KEPT = ("enum", "default", "format", "minimum", "maximum", "minItems", "maxItems")
 _NAMES = {Language.JAVA: "Java", Language.JAVASCRIPT: "JavaScript"}
@@ -46,7 +46,7 @@ def tools_of(functions: Sequence[JsonObject], language: Language) -> list[JsonOb
 
 
 def tool_names(names: Sequence[str]) -> list[str]:
-    """Return a tool's name for each name, all distinct where these are."""
+    """Return a tool's name for each name; distinct names give distinct ones."""
     spelled = [re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME] or "_" for name in names]
     taken = {name for name, tool in zip(names, spelled, strict=True) if name == tool}
     found: list[str] = []
@@ -105,7 +105,7 @@ def _schema(described: object) -> JsonObject:
 
 
 def _source(described: JsonObject, language: str) -> JsonObject:
-    """Return the schema of source text, whose description says what it is the source of."""
+    """Return the schema of source text, whose description names the described type."""
     kind = described.get("type")
     says = [_text(described.get("description"))]
     if kind == "any":

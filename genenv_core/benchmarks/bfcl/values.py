@@ -1,9 +1,9 @@
-"""Values compared with those that gold lists for a parameter.
+"""Compares values with those that gold lists for a parameter.
 
-`listed` is what gold lists: any one of it will do; "" among it says that the parameter may be left
-out. Values are compared as the official checker does (bfcl-eval 2026.3.23), its oddities included:
-numbers inside lists and dicts compare as in Python, so that True is 1 there, and a text where gold
-should hold a list is taken as the list of its characters.
+`listed` are gold's values, any of which is right; "" among them says that a call may omit the
+parameter. The comparison is that of the official checker (bfcl-eval 2026.3.23), its oddities
+included: numbers inside lists and dicts compare as in Python, so that True is 1 there, and a text
+where gold should hold a list counts as the list of its characters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IGNORED = str.maketrans({"'": '"', **dict.fromkeys(" ,./-_*^")})
 
 
 def plain(text: str) -> str:
-    """Return a text as texts are compared: lower case, one kind of quote, no ` ,./-_*^`."""
+    """Return a text in the form to compare: lower case, one kind of quote, no ` ,./-_*^`."""
     return text.translate(_IGNORED).lower()
 
 
@@ -40,8 +40,8 @@ def compare_list(value: Sequence[Any], listed: Sequence[Any]) -> PredictionFault
 def compare_dict(value: Mapping[str, Any], listed: Sequence[Any]) -> PredictionFault | None:
     """Return None when one of the dicts that gold lists allows each key's value.
 
-    Such a dict has a list of values for each key; "" among those says that the key may be left out.
-    The fault is that of the last dict.
+    Such a dict has a list of values for each key; "" among those says that the key is optional. The
+    fault is that of the last dict.
     """
     fault: PredictionFault | None = PredictionFault(
         ErrorType.DICT_NOT_LISTED, "gold lists no dict here"
@@ -106,7 +106,7 @@ def _plain_text(value: Any) -> Any:
 
 
 def _listed(values: object) -> Sequence[Any]:
-    # `"" in "text"` is true: a key whose gold is a text may always be left out.
+    # `"" in "text"` is true: a key whose gold is a text is always optional.
     return [""] if isinstance(values, str) else _elements(values)
 
 

@@ -1,1 +1,1 @@
-"""Getting the official data of benchmarks, and saying what a folder has of it."""
+"""Gets the official data of benchmarks, and says what a folder has of it."""

@@ -1,4 +1,4 @@
-"""Files out of a zip that somebody else made; no path leaves the folder, and sizes are bounded."""
+"""Unpacks a zip of somebody else; no path leaves the folder, and sizes have bounds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CHUNK = 2**20
 def unpack(
     archive: Path, into: Path, place: Callable[[str], str | None], unpacked: int
 ) -> list[str]:
-    """Write the members that `place` gives a path below `into`; returns these paths, sorted.
+    """Write the members that `place` gives a path below `into`; return these paths, sorted.
 
     Args:
         archive: the zip.
         into: an empty folder.
-        place: where a member goes by its name, None for one that is left out.
+        place: returns where a member goes by its name, None to leave it out.
         unpacked: the most bytes that all written files may have together.
 
     Raises:
-        DownloadError: the archive is broken or too large, or some member of it, also one that is
-            left out, is a link or has a path that leaves the folder.
+        DownloadError: the archive is broken or too large, or some member of it, even one that
+            `place` leaves out, is a link or has a path that leaves the folder.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -41,7 +41,7 @@ def unpack(
 
 
 def from_folders(names: Sequence[str], keep: str) -> Callable[[str], str | None]:
-    """Return where a member called `keep` goes: its path from one of the folders `names` on."""
+    """Return a `place` for files called `keep`: their path from a folder in `names` on."""
 
     def place(member: str) -> str | None:
         parts = PurePosixPath(member).parts
@@ -54,7 +54,7 @@ def from_folders(names: Sequence[str], keep: str) -> Callable[[str], str | None]
 
 
 def checked(name: str) -> str:
-    """Return a member's name; raises DownloadError where it is no plain path downwards."""
+    """Return a member's name; raises DownloadError unless it is a plain path downwards."""
     parts = name.removesuffix("/").split("/")
     if any(part in ("", ".", "..") for part in parts) or set(name) & set("\\:\0"):
         raise DownloadError(f"it has a member {name!r}, whose path may leave the folder: refused")

@@ -1,4 +1,4 @@
-"""Checks whether a folder can be scored: its items, what it lacks, which files are official."""
+"""Checks whether genenv can score with a folder: its items, its gaps, its official files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from genenv_core.types import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a folder has; `fault` says why it cannot be used, "" where it can.
+    """What a folder has; `fault` says why it is unusable, or "".
 
-    `items` and `official` count items by group; `digest` is that of the data as results state it.
+    `items` and `official` count items by group. `digest` is that of the data, as results state it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Names by content: SHA-256, and the SHA-1 by which git names files and folders."""
+"""Computes names by content: SHA-256, and the SHA-1 by which git names files and folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FILE_MODE, RUN_MODE, FOLDER_MODE = "100644", "100755", "40000"
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A line of a folder as git keeps it; `mode` says what it is."""
+    """An entry of a folder in git; `mode` says what kind of entry."""
 
     mode: str
     name: str
@@ -36,7 +36,7 @@ def git_id_of(path: Path) -> str:
 
 
 def git_id_of_bytes(content: bytes) -> str:
-    """Return the same of bytes."""
+    """Return the id that git gives a file with this content."""
     return _git_id(b"blob", content)
 
 
@@ -50,7 +50,7 @@ def git_id_of_entries(entries: Iterable[TreeEntry]) -> str:
 
 
 def git_id_of_folder(folder: Path) -> str:
-    """Return the id that git gives a folder's files; hidden ones and folders do not count."""
+    """Return the id that git gives a folder's files, without hidden ones and folders."""
     return git_id_of_entries(
         TreeEntry(FILE_MODE, path.name, git_id_of(path))
         for path in folder.iterdir()

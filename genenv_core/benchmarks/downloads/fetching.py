@@ -1,7 +1,7 @@
-"""Getting the parts of a download that a folder lacks.
+"""Gets the parts of a download that a folder lacks.
 
-A file is written beside its place, compared with the pinned digest, and renamed. So a folder has
-whole files only, and a second call continues a first one that was cut off.
+It writes a file beside its place, compares it with the pinned digest, and renames it. So a folder
+has only whole files, and a second call continues an interrupted one.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from genenv_core.errors import DownloadError, GenenvError, described
 
 UNFINISHED = ".fetching-"
 STALE_S = 86_400.0
-"""Age of a folder of unfinished files from which on no call is taken to use it any more."""
+"""From this age on, no call can still use a folder of unfinished files."""
 
 BESIDE = "bring your own copy with --data DIR, or name a mirror with --from"
-"""What to do where a source gives nothing."""
+"""The remedy where a source fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOutcome:
-    """What became of a part; `ok` says that the folder has it now."""
+    """The outcome for a part; `ok` says that the folder has it now."""
 
     to: str
     ok: bool
@@ -59,9 +59,9 @@ class FetchOutcome:
 
 
 def fetch(source: BenchmarkSource, folder: Path, origin: DownloadOrigin) -> Iterator[FetchOutcome]:
-    """Yield what became of each part; one that fails does not stop the others.
+    """Yield the outcome for each part; a failed one does not stop the others.
 
-    Raises DownloadError where the folder cannot be written.
+    Raises DownloadError where it cannot write the folder.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,16 +82,16 @@ def fetch(source: BenchmarkSource, folder: Path, origin: DownloadOrigin) -> Iter
 
 
 class _Fetching:
-    """One call for one folder; commits of several parts are listed once."""
+    """One call for one folder, which lists a commit of several parts once."""
 
     def __init__(self, folder: Path, origin: DownloadOrigin) -> None:
         self._folder, self._origin = folder, origin
         self._commits: dict[tuple[str, str], Commit] = {}
 
     def bring(self, part: Part) -> str:
-        """Return what was done for a part; raises DownloadError or OSError where it is lacking."""
+        """Get a part and return in words how; raises DownloadError or OSError where it fails."""
         found = list(looks(part, self._folder, read_receipts(self._folder)))
-        # An archive whose files are not noted may have been cut off while they were moved in.
+        # Without a note on an archive's files, a call may have died while it moved them in.
         wanted = {FileState.MISSING, FileState.DIFFERENT}
         wanted |= {FileState.UNKNOWN} if isinstance(part, Archive) else set()
         lacking = [one.to for one in found if one.state in wanted]

@@ -1,4 +1,4 @@
-"""Where a file of a data set lies on the Hugging Face hub, and the digest that the hub gives."""
+"""Finds the address of a data set's file on the Hugging Face hub, and the hub's digest of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv_core.errors import DownloadError, one_line
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """An address, and a digest of one of two kinds where there is one."""
+    """An address, and the hub's digest in one of two kinds, if any."""
 
     address: str
     git_id: str = ""
@@ -21,7 +21,7 @@ class HubAddress:
 
 
 def hub_file(part: HubFile, origin: DownloadOrigin) -> HubAddress:
-    """Return where a file is and its digest; a mirror gives no digest. Raises DownloadError.
+    """Return a file's address and digest, without a digest for a mirror. Raises DownloadError.
 
     HF_ENDPOINT names another hub, as for huggingface_hub itself.
     """
@@ -34,7 +34,7 @@ def hub_file(part: HubFile, origin: DownloadOrigin) -> HubAddress:
         part.repo, part.name, repo_type="dataset", revision=part.revision, endpoint=endpoint
     )
     try:
-        # Public data: no key of the user is sent.
+        # Public data: it needs no key of the user.
         metadata = get_hf_file_metadata(address, token=False, timeout=origin.limits.connect_s)
     except Exception as error:  # the hub client raises its own, HTTP and OS errors
         said = one_line(error, 200)

@@ -1,4 +1,4 @@
-"""Folders of a commit on GitHub, each checked against the id that its parent gives it."""
+"""Lists folders of a commit on GitHub, and checks each against the id in its parent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from genenv_core.benchmarks.downloads.sources import raw_file, tree_listing
 from genenv_core.errors import DownloadError
 
 TOGETHER = 32
-"""Files that are read before the first of them is handed on; a failure loses so many at most."""
+"""Files to read before yielding the first of them; a failure loses so many at most."""
 
 MOST = 8_000_000
 """Bytes of a listing; a file takes about 400."""
@@ -34,7 +34,7 @@ class Commit:
         self._known: dict[str, list[TreeEntry]] = {}
 
     def folder(self, path: str) -> list[TreeEntry]:
-        """Return a folder's entries; raises DownloadError where there is none."""
+        """Return a folder's entries; raises DownloadError for a missing folder."""
         entries = self._listed(self._commit)
         for part in PurePosixPath(path).parts:
             found = [one for one in entries if one.name == part and one.mode == FOLDER_MODE]
@@ -48,7 +48,7 @@ class Commit:
     ) -> Iterator[tuple[TreeEntry, bytes]]:
         """Yield the contents of a folder's entries, some at a time; raises DownloadError.
 
-        `most` bounds their bytes together, and each has the bytes of its entry at most.
+        `most` bounds their bytes together; the size in its entry bounds each.
         """
         if sum(entry.size for entry in entries) > most:
             raise DownloadError(f"{self._repo}, {path}: more than {most:,} bytes")
@@ -84,7 +84,7 @@ class Commit:
             raise DownloadError(f"{address}: no listing of a folder: {error!r}") from error
         if not whole:
             raise DownloadError(f"{address}: the listing is cut off")
-        # The first listing is asked for by the commit, whose id says more than the folder's.
+        # The commit's id covers more than its folder, so the first listing has another id.
         if name != self._commit and (found := git_id_of_entries(entries)) != name:
             raise DownloadError(f"{address}: expected git id {name}, found {found}: refused")
         return entries

@@ -1,4 +1,4 @@
-"""Reading addresses within limits: from the net, or from a mirror that has the same paths."""
+"""Reads addresses within limits: from the net, or from a mirror that has the same paths."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from genenv_core.errors import ConfigError, DownloadError, one_line
 CHUNK = 2**18
 BUSY = (429, 500, 502, 503, 504)
 AT_ONCE = 8
-"""Small files that are asked for at the same time."""
+"""Small files to request at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadLimits:
     """Seconds for a connection, for a pause within an answer, for one request in all, and for pip.
 
-    A busy server and an answer that broke off are tried again, after waits that double.
+    It repeats a request to a busy server, or one whose answer broke off, after waits that double.
     """
 
     connect_s: float = 30.0
@@ -37,11 +37,11 @@ class DownloadLimits:
 
 
 class DownloadOrigin:
-    """Where addresses are read.
+    """Reads addresses from the net or from a mirror.
 
     A mirror is a folder or an http(s) address. An address `https://host/path` lies in it as
-    `host/path`, as `wget --force-directories` puts it. With a mirror nothing else is asked. A user
-    and a password in its address are sent to it, and are in no message.
+    `host/path`, as `wget --force-directories` puts it. With a mirror, no request goes elsewhere.
+    The mirror gets the user and the password in its address, and no message repeats them.
     """
 
     def __init__(self, mirror: str | None = None, limits: DownloadLimits | None = None) -> None:
@@ -61,7 +61,7 @@ class DownloadOrigin:
             self.mirror = mirror.replace(f"{user}@{host}", host, 1)
 
     def place(self, address: str) -> str:
-        """Return where an address is read."""
+        """Return the place that holds an address: the net's or the mirror's."""
         if not self.mirror:
             return address
         parts = urlsplit(address)
@@ -70,16 +70,16 @@ class DownloadOrigin:
         return f"{self.mirror.rstrip('/')}/{parts.netloc}{parts.path}"
 
     def save(self, address: str, path: Path, most: int) -> None:
-        """Write what an address has to a file; raises DownloadError, also for more than `most`."""
+        """Write an address's content to a file; raises DownloadError, also above `most` bytes."""
         with path.open("wb") as file:
             asyncio.run(self._all([_Wanted(address, most, file)]))
 
     def read(self, address: str, most: int) -> bytes:
-        """Return what an address has; raises DownloadError, also for more than `most` bytes."""
+        """Return an address's content; raises DownloadError, also above `most` bytes."""
         return self.read_all([(address, most)])[0]
 
     def read_all(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
-        """Return what several addresses have, each within its limit; raises DownloadError."""
+        """Return the contents of several addresses, each within its limit; raises DownloadError."""
         sinks = [io.BytesIO() for _ in wanted]
         asyncio.run(
             self._all([_Wanted(*one, sink) for one, sink in zip(wanted, sinks, strict=True)])
@@ -137,7 +137,7 @@ class _Busy(Exception):
 async def _streamed(
     session: aiohttp.ClientSession, one: _Wanted, place: str, auth: aiohttp.BasicAuth | None
 ) -> None:
-    # Per request, so that a redirect to another host does not get it.
+    # For this request alone, so that a redirect does not send it to another host.
     async with session.get(place, auth=auth) as answer:
         if answer.status in BUSY:
             raise _Busy(f"HTTP {answer.status} {answer.reason}")
@@ -150,7 +150,7 @@ async def _streamed(
 
 
 def leaves_https(asked: str, answered: str) -> bool:
-    """Return whether an address that was asked for by https was answered from another kind."""
+    """Return whether a request by https got its answer from an address of another kind."""
     return asked.startswith("https:") and not answered.startswith("https:")
 
 

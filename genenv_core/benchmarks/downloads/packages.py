@@ -1,4 +1,4 @@
-"""A wheel, through the pip and the package index that the user has set up."""
+"""Downloads a wheel through the pip and the package index that the user has set up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv_core.errors import DownloadError, one_line
 
 
 def save_wheel(part: Wheel, origin: DownloadOrigin, into: Path) -> Path:
-    """Return the wheel's file in `into`, downloaded and not installed; raises DownloadError.
+    """Download the wheel into `into` without installing it; return its file. Raises DownloadError.
 
     pip refuses a file with another digest than `part` has.
     """

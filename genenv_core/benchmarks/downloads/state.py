@@ -1,7 +1,7 @@
 """Finds what a folder has of a download, and whether that is what the source pins.
 
-Where nothing is pinned, `RECEIPTS` holds the SHA-256 of what was fetched, so that a later change of
-it is seen.
+For files without a pin, `RECEIPTS` holds the SHA-256 of the fetched ones, which shows later
+changes.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class FileState(StrEnum):
     EQUAL = "equal"
     """It has the digest that the source pins."""
     DIFFERENT = "different"
-    """It has another digest than the source pins, or than it had when it was fetched."""
+    """It has another digest than the source pins, or than after its download."""
     AS_FETCHED = "as fetched"
-    """No digest is published; it is as `genenv data fetch` left it."""
+    """The source pins no digest, and it is as `genenv data fetch` left it."""
     UNKNOWN = "unknown"
-    """There is nothing to compare it with."""
+    """It has no digest to compare it with."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileLook:
-    """A file or folder, its state, and the digests that decided it, with their kind."""
+    """A file or folder, its state, and the digests behind it, with their kind."""
 
     to: str
     state: FileState
@@ -55,7 +55,7 @@ class FileLook:
     found: str = ""
 
     def why(self) -> str:
-        """Return the sentence that refuses it."""
+        """Return a sentence on why it is refused."""
         return f"{self.to}: expected {self.expected}, found {self.found}"
 
 
@@ -79,12 +79,12 @@ def looks(part: Part, folder: Path, receipts: Receipts) -> Iterator[FileLook]:
 
 
 def name_of(part: Archive) -> str:
-    """Return what the files of an archive are called together."""
+    """Return a pattern for all files of an archive."""
     return f"{part.to}/*/*/*/{part.keep}"
 
 
 def files_of(part: Archive, folder: Path) -> Iterator[Path]:
-    """Yield the files in a folder that an archive brings."""
+    """Yield the files of an archive in a folder."""
     return folder.glob(name_of(part))
 
 
@@ -99,7 +99,7 @@ def digest_at(folder: Path, to: str, kind: str) -> str:
 
 
 def read_receipts(folder: Path) -> dict[str, str]:
-    """Return what was noted when parts were fetched; a file that cannot be read has no notes."""
+    """Return the notes on fetched parts; {} where their file is missing or unreadable."""
     try:
         value: Any = json.loads((folder / RECEIPTS).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -109,7 +109,7 @@ def read_receipts(folder: Path) -> dict[str, str]:
 
 
 def note(folder: Path, to: str) -> str:
-    """Note the SHA-256 of what was fetched, and return it."""
+    """Note the SHA-256 of a fetched part, and return it."""
     sha256 = digest_at(folder, to, "sha256").removeprefix("sha256 ")
     beside = folder / f"{RECEIPTS}.{os.getpid()}"
     beside.write_text(json.dumps(read_receipts(folder) | {to: sha256}, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""What API-Bank's tool classes declare, read from their source; nothing of it is run."""
+"""Reads the declarations of API-Bank's tool classes from their source, without running it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 500_000
 def written(sources: Mapping[str, Sequence[tuple[str, bytes]]]) -> bytes:
     """Return the JSON file of several sets of modules, each as name and source.
 
-    Raises DownloadError for a source that cannot be read, and for two classes of one name.
+    Raises DownloadError for an unreadable source, and for two classes of one name.
     """
     docs: dict[str, list[dict[str, Any]]] = {}
     for key, modules in sources.items():
@@ -49,7 +49,7 @@ def _is_tool(node: ast.ClassDef) -> bool:
 
 
 def _fields(node: ast.ClassDef) -> dict[str, Any]:
-    """Return the fields in their order; raises ValueError where one is no literal or not there."""
+    """Return the fields in their order; raises ValueError where one is missing or no literal."""
     given: dict[str, ast.expr] = {}
     for line in node.body:
         match line:

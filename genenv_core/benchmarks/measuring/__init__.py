@@ -1,1 +1,1 @@
-"""Measuring a model on a benchmark: its items, attempts at them, and what these add up to."""
+"""Measures a model on a benchmark: items, attempts at them, and metrics."""

@@ -1,10 +1,10 @@
-"""Two models beside each other on the same items of benchmarks: points, and the paired difference.
+"""Compares two models on the same items of benchmarks: points, and the paired difference.
 
 The interval of a model's points is that of its measurement (`benchmarks.summary`). That of the
 difference is Student's t over the items' differences (`genenv_core.algorithm.paired`): both models
 attempt the same items, so the difficulty of an item cancels out. Where items are right or wrong,
-one more item that only the first model gets right, and one that only the second does, count in the
-interval (Bonett and Price 2012): without them it would be a point where no item differs.
+two more items count in the interval, one that only the first model gets right and one that only the
+second does (Bonett and Price 2012). Without them it would be a point where no item differs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = ("benchmark", "metric", "items")
 class Beside:
     """A metric of two models, each in [0, 1], and the difference of the second to the first.
 
-    `items` have a verdict on both models. The difference is None where fewer than two have one.
+    `items` counts those with a verdict on both models. With fewer than two, the difference is None.
     """
 
     benchmark: str
@@ -83,7 +83,7 @@ def written(rows: Sequence[Beside], before: str, after: str) -> str:
 def _by_metric(
     domain: BenchmarkDomain[Any], verdicts: pl.DataFrame
 ) -> Mapping[str, dict[str, float]]:
-    """Return the mean share of the points that an item got, by metric and item."""
+    """Return an item's mean share of its possible points, by metric and item."""
     shares: dict[str, dict[str, list[float]]] = {}
     for line in stored_lines(verdicts, keyed=False):
         item, verdict = str(line.item), line.verdict

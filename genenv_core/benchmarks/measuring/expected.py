@@ -1,4 +1,4 @@
-"""Returns the right answer to a task, that to an item of a benchmark from the download.
+"""Finds the right answer to a task, and for an item of a benchmark reads it from the download.
 
 No root holds a benchmark's answers: `tasks.ground_truth` of an item is empty, so that no pool,
 export or bundle carries them.
@@ -22,11 +22,11 @@ from genenv_core.types import JsonObject, TaskSource
 
 
 def right_answer(store: Store, run: str, task: Mapping[str, Any]) -> str:
-    """Return the right answer to a task, '' where nobody can say one.
+    """Return the right answer to a task, '' where it is unknown.
 
-    An item of a benchmark has one where the download still lies where the run found it: the one
-    by which the run judged it. It asks genenv's own benchmarks alone, because the root may be
-    anybody's and must not name code to run here.
+    The answer to an item of a benchmark is known while the download that judged the run still lies
+    where the run found it. The function asks only genenv's own benchmarks: the root may be
+    anybody's, and must not name code to run here.
 
     Args:
         store: the root.

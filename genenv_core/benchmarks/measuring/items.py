@@ -1,4 +1,4 @@
-"""The items of a benchmark as tasks, the verdicts on attempts at them, and the metrics."""
+"""Turns items of a benchmark into tasks, judges attempts at them, and computes the metrics."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def benchmark_of(domain: Domain) -> BenchmarkDomain[Any]:
 def items_of(
     domain: BenchmarkDomain[Any], asked: BenchmarkConfig, seed: int, scope: str
 ) -> pl.DataFrame:
-    """Return rows of `tasks` for the items that are asked for, in the official order.
+    """Return rows of `tasks` for the asked items, in the official order.
 
-    With `asked.precision` they are in the order in which they are to be attempted, a random one.
+    With `asked.precision` they are in the random order in which the stage attempts them.
 
     Args:
         domain: the benchmark.
         asked: which categories; how many items of each, or of all together.
-        seed: draws the items where `asked.draw` says how many, and their order.
-        scope: of the ids of the tasks.
+        seed: draws as many items as `asked.draw` says, and their order.
+        scope: that of the ids of the tasks.
     """
     counts = Counter[str]()
     chosen = list[TaskDraft]()
@@ -57,7 +57,7 @@ def items_of(
 
 
 def check_categories(domain: BenchmarkDomain[Any], asked: Collection[str]) -> None:
-    """Raise ConfigError for a category that the download has not."""
+    """Raise ConfigError for a category that the download lacks."""
     known = dict.fromkeys(domain.suite.items.values())
     for name in asked:
         if name not in known:
@@ -75,8 +75,8 @@ def judged(
 ) -> pl.DataFrame:
     """Return `benchmark_items` for attempts, in the order of `traces`.
 
-    An attempt that the agent broke off, such as one whose prompt was too long, is wrong. One that
-    its environment or the engine broke has no verdict.
+    An attempt that broke off through the agent, as by too long a prompt, is wrong. One that its
+    environment or the engine broke has no verdict.
     """
     task_of = {task.task_id: task for task in tasks}
     messages = dict(tokens.select("trace_id", "messages").iter_rows())
@@ -106,7 +106,7 @@ def judged(
 
 
 def result_of(domain: BenchmarkDomain[Any], verdicts: pl.DataFrame) -> Result:
-    """Return what rows of `benchmark_items` add up to; raises DataError without rows."""
+    """Return the result of rows of `benchmark_items`; raises DataError without rows."""
     results = Results(domain.suite)
     for line in stored_lines(verdicts, keyed=False):
         results.add(line)
@@ -153,7 +153,7 @@ def metric_rows(domain: BenchmarkDomain[Any], result: Result) -> pl.DataFrame:
 
 
 def stored_result(facts: Mapping[str, Any], metrics: pl.DataFrame) -> Result:
-    """Return the result that a stage stored, from its facts and its rows of `benchmark_metrics`."""
+    """Rebuild the result that a stage stored, from its facts and rows of `benchmark_metrics`."""
     found = [
         Metric(
             row["metric"],
@@ -176,7 +176,7 @@ def _verdict(domain: BenchmarkDomain[Any], task: Task, messages: str) -> ItemVer
 
 
 def _json(parts: JsonObject) -> str:
-    """Return parts as JSON; a verdict on a number that JSON does not have holds it as text."""
+    """Return parts as JSON, or as text where they hold a number that JSON lacks."""
     try:
         return json.dumps(parts, allow_nan=False)
     except (ValueError, TypeError, RecursionError):

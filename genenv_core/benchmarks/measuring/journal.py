@@ -1,6 +1,6 @@
-"""Finished attempts kept one by one, so that a measurement goes on at the item that was cut off.
+"""Stores finished attempts one by one, so that a measurement continues at the unfinished item.
 
-The file lies in the stage's folder that survives a crash, and goes when the stage is committed.
+The file lies in the stage's folder that survives a crash; the commit of the stage removes it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from genenv_core.types import FinishReason, Rollout, SamplingParams, TaskDraft
 
 
 class Journaled:
-    """A player whose finished attempts are in a file; those that are there are not made again.
+    """A player that writes finished attempts into a file, and does not repeat those in it.
 
     Args:
         player: makes the attempts.
         kept: the file. It belongs to one stage key, so equal ids are equal tasks.
-        wanted: ids of the tasks that may be asked for; others are not read.
-        tell: the journal calls it for each task that is finished.
+        wanted: ids of the tasks to read from the file.
+        tell: the journal calls it for each finished task.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Journaled:
         params: SamplingParams,
         seed_of: SeedOf,
     ) -> Iterator[tuple[int, list[Rollout]]]:
-        """Yield as `Player.groups` does: first what is kept, then each task as it is finished."""
+        """Yield as `Player.groups` does: first the stored tasks, then each other one as it ends."""
         numbered = list(enumerate(task for batch in batches for task in batch))
         number_of = {task_id: number for number, (task_id, _) in numbered}
         for task_id, number in number_of.items():
@@ -53,7 +53,7 @@ class Journaled:
         for place, rollouts in self._player.groups(
             [batch for batch in open_ if batch], n=n, params=params, seed_of=seed_of
         ):
-            if not any(one.error for one in rollouts):  # which another try may not have
+            if not any(one.error for one in rollouts):  # another try may have no error
                 self._keep(waiting[place], rollouts)
             self._tell()
             yield number_of[waiting[place]], rollouts
@@ -61,7 +61,7 @@ class Journaled:
     def answer_probabilities(
         self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
     ) -> list[float] | None:
-        """Return what the player does."""
+        """Return what the player returns."""
         return self._player.answer_probabilities(tasks, params=params, seed_of=seed_of)
 
     def _keep(self, task_id: str, rollouts: Sequence[Rollout]) -> None:

@@ -1,8 +1,8 @@
-"""How many items a measurement attempts when it is to end at a wanted precision.
+"""Decides how many items a measurement attempts to reach a wanted precision.
 
-Items come in random order. After each round the interval of the headline says whether to go on. A
-stop at a fixed width leaves the interval's coverage what it says as the width goes to 0 (Chow and
-Robbins 1965); docs/benchmarks/README.md has what it was over replays of stored verdicts.
+Items come in random order. After each round the interval of the headline says whether to go on.
+Stopping at a fixed width keeps the interval's nominal coverage as the width goes to 0 (Chow and
+Robbins 1965); docs/benchmarks/README.md has the coverage over replays of stored verdicts.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ FEWEST = 30
 def next_round(headline: Metric | None, attempted: int, items: int, precision: float | None) -> int:
     """Return how many more items to attempt; 0 where the interval is narrow enough.
 
-    A round takes as many as the present spread lets expect to be enough, and at most as many as
-    were attempted before.
+    A round takes as many items as should be enough at the present spread, and at most as many as
+    all rounds before it.
 
     Args:
-        headline: what the attempted items come to; None before the first round.
+        headline: the metric over the attempted items; None before the first round.
         attempted: items so far.
         items: all of them.
-        precision: half the width of the 95 % interval that is wanted, as a share of all points;
-            None: attempt all items.
+        precision: half the wanted width of the 95 % interval, as a share of all points; None:
+            attempt all items.
     """
     left = items - attempted
     if precision is None or headline is None:

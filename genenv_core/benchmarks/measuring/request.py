@@ -1,4 +1,4 @@
-"""From what a person asks to measure to the configuration of a run."""
+"""Turns what a person asks to measure into the configuration of a run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject
 
 ATTEMPTS: JsonObject = {"max_turns": 8, "max_tokens": 256, "max_length": 2048}
-"""Bounds of an attempt at a task of a certified set. A benchmark says its own bounds and a domain
-says none, so a certificate takes these; `--set rollout.max_turns=...` replaces one."""
+"""Bounds of an attempt at a task of a certified set. A benchmark has its own bounds, but a domain
+has none, so a certificate takes these; `--set rollout.max_turns=...` replaces one."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOptions:
-    """What to measure; None is not given.
+    """What to measure; None means not given.
 
     Args:
         model: a checkpoint folder, run:RUN, run:RUN@EPOCH, models:/NAME/VERSION or a URL.
         model_name: name of the model at the URL.
         key_env: environment variable with the key of the URL.
         data: folder of the benchmark's download.
-        mode: how attempts are judged.
+        mode: how to judge attempts.
         samples: attempts at each item.
         items: how many of each category.
     """
@@ -60,10 +60,10 @@ def measurement(
 
     Args:
         name: of the benchmark.
-        asked: the model, and how it is measured.
+        asked: the model, and how to measure it.
         overrides: `a.b=value` texts, which win over the benchmark's own limits.
         fields: top-level values, as `resolve` takes them.
-        option: what gave the overrides, for errors.
+        option: the option with the overrides, for errors.
     """
     limits = get_benchmark(name).limits
     rollout = {
@@ -102,7 +102,7 @@ def certification(
 
 
 def _values(asked: MeasuringOptions, rollout: JsonObject, **sections: Any) -> dict[str, Any]:
-    """Return what every measurement sets; raises ConfigError for options of another model."""
+    """Return the values that every measurement sets; raises ConfigError for options of a URL."""
     for field in ("model_name", "key_env"):
         if getattr(asked, field) is not None and not asked.remote:
             raise ConfigError(f"{field} is of a model behind a URL, and {asked.model} is none")
@@ -123,9 +123,9 @@ def _values(asked: MeasuringOptions, rollout: JsonObject, **sections: Any) -> di
 
 
 def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
-    """Return the measurements that are due after an epoch, without names; may be empty.
+    """Return the measurements due after an epoch, without names; may be empty.
 
-    They are computed where and how the run's own attempts are. Raises ConfigError.
+    They compute where and how the run's own attempts do. Raises ConfigError.
     """
     measure = config.measure
     if epoch != config.epochs and (measure.every is None or epoch % measure.every):
@@ -156,7 +156,7 @@ def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
 
 
 def measurement_name(config: RunConfig) -> str:
-    """Return the run id of a measurement, with a short name of the model in it."""
+    """Return the run id of a measurement, which has a short name of the model in it."""
     given = config.benchmark
     whole = (given.model_name or str(given.model)).removeprefix("run:").rstrip("/")
     does = "certify" if given.certifies else "eval"

@@ -1,6 +1,6 @@
-"""The table of the paper: five benchmarks and their average, measured and published rows.
+"""Writes the table of the paper: five benchmarks and their average, measured and published rows.
 
-The number of another benchmark stands below the table.
+Numbers of other benchmarks stand below the table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEX = f"{PAPER}, as indexed at wizwand.com/paper/694a22519eebe296e72aab51"
 class Published:
     """A row that others published: points of 100 by benchmark, and the source of each.
 
-    How the paper's harness formed each number is not published; see docs/benchmarks.
+    The paper does not say how its harness formed each number; see docs/benchmarks.
     """
 
     model: str
@@ -61,9 +61,9 @@ PUBLISHED = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measured number, points of 100, with its interval, and how much of the data it is over.
+    """One measured number, points of 100, with its interval, and how much of the data it covers.
 
-    `mode` is how it was judged; `left_out` counts items that were not run.
+    `mode` is the mode of scoring; `left_out` counts items that did not run.
     """
 
     run_id: str
@@ -77,7 +77,7 @@ class Cell:
 
 
 Measured = dict[str, dict[str, Cell]]
-"""Model -> benchmark -> what the newest run says."""
+"""Model -> benchmark -> the number of the newest run."""
 
 
 def read_measured(connection: Any) -> Measured:

@@ -16,7 +16,7 @@ from genenv_core.types import TaskDraft
 
 
 class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
-    """Training tasks of a benchmark: the user's rows where there are some, else drawn ones."""
+    """Training tasks of a benchmark: the user's rows, if any, else drawn ones."""
 
     more_tasks = MORE_ROWS
 
@@ -28,7 +28,7 @@ class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
     def take_rows(self, train: str | None) -> None:
         """Train on the rows of a JSONL file; the domain's version then names their digest.
 
-        Raises ConfigError when there is no such file, DataError for a broken row.
+        Raises ConfigError for a missing file, DataError for a broken row.
         """
         if not train:
             return
@@ -57,7 +57,7 @@ class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        """Return `count` distinct tasks, all held out or none: of the rows, or drawn by `pick`."""
+        """Return `count` distinct tasks, all held out or none of them: rows, or drawn by `pick`."""
         if self._rows:
             return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
         return super().distinct_tasks(rng, count, pick, heldout=heldout)

@@ -16,14 +16,14 @@ COLUMN = "annotated_plan"
 
 
 class Annotated:
-    """Plans by the ids of their queries; files are read with the first."""
+    """Plans by the ids of their queries; the first look reads the files."""
 
     def __init__(self, files: Mapping[str, Sequence[Path]]) -> None:
         """Take each split's files: of its queries, and with plans beside them."""
         self._files = files
 
     def of(self, item: str) -> list[JsonObject] | None:
-        """Return the days of an annotated plan, None if there is none; raises DataError."""
+        """Return the days of an annotated plan, None without one; raises DataError."""
         return self._plans.get(item)
 
     @cached_property
@@ -46,7 +46,7 @@ def gold_files(data: Path, split: str) -> list[Path]:
 
 
 def _days(value: Any, where: str) -> list[JsonObject]:
-    """Return a plan's days that say something; the official column has the query before them."""
+    """Return a plan's days that are not empty; the official column has the query before them."""
     try:
         plan = cast("list[Any]", literal(value))
         if len(plan) == 2 and isinstance(plan[1], list):

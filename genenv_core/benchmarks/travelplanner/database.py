@@ -1,4 +1,4 @@
-"""The database that plans are checked against, indexed by city."""
+"""The database that judges plans, indexed by city."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def found(
 
 
 def rows_of(path: Path, columns: Sequence[str], *, whole: bool = True) -> Iterator[dict[str, str]]:
-    """Yield a CSV file's rows; with `whole`, those alone that lack no value."""
+    """Yield a CSV file's rows; with `whole`, only those without a missing value."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -160,7 +160,7 @@ def _states(path: Path) -> dict[str, str]:
 def files_of(data: Path) -> list[Path]:
     """Return the database's files; raises ConfigError when one is missing.
 
-    The file of flights is the last; the official one goes before a slice of it.
+    The file of flights is the last; the official one wins over a slice of it.
     """
     folder = required(data, FOLDER)
     files = [required(data, f"{FOLDER}/{name}") for name in _SMALL]

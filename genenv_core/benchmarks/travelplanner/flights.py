@@ -61,7 +61,7 @@ class Flights:
     def numbered(self, number: str) -> Iterator[Flight]:
         """Return the flights of exactly this number, in the file's order."""
         digits = number[1:]
-        # Other digits and leading zeros would be read as the same number.
+        # `int` would read other digits and leading zeros as the same number.
         if not number.startswith("F") or len(digits) > 9 or not digits.isascii():
             return
         if not digits.isdigit() or str(int(digits)) != digits:
@@ -80,7 +80,7 @@ class Flights:
 def read_flights(path: Path, missing: frozenset[str]) -> Flights:
     """Return a file's flights without the rows that lack a value; raises DataError.
 
-    Every column is looked at for a lack, as the official evaluator does, in a streaming scan.
+    A streaming scan checks every column for missing values, as the official evaluator does.
     """
     try:
         rows = pl.scan_csv(path, infer_schema=False, glob=False, null_values=sorted(missing))

@@ -1,4 +1,4 @@
-"""The verdict on a plan, constraint by constraint.
+"""Judges a plan, constraint by constraint.
 
 Constraints are those of the official evaluator (OSU-NLP-Group/TravelPlanner, evaluation/). Where it
 stops with an exception on a plan, the constraint fails here, with a reason.
@@ -22,7 +22,7 @@ from genenv_core.benchmarks.travelplanner.plan import (
 )
 
 BEFORE_HARD = ("complete_information", "within_sandbox")
-"""The commonsense constraints without which no hard one is judged."""
+"""The commonsense constraints that must hold before this module judges the hard ones."""
 
 NOTHING = ConstraintOutcome(None, "no plan was delivered")
 NOT_JUDGED = ConstraintOutcome(None, f"not judged unless {' and '.join(BEFORE_HARD)} hold")
@@ -59,7 +59,7 @@ def _outcomes(
         return {**commonsense, **dict.fromkeys(HARD, NOT_JUDGED)}
 
     def outcome(constraint: _Constraint) -> ConstraintOutcome:
-        # What fails in mode official fails in mode strict as well.
+        # A plan that fails in mode official fails in mode strict as well.
         for closed in (False, True) if strict else (False,):
             try:
                 found = constraint(query, plan, database, strict=closed)

@@ -1,4 +1,4 @@
-"""A query, and a plan as its days say it."""
+"""A query, and a plan with its days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv_core.benchmarks.travelplanner.text import from_to, without_state
 MEALS = ("breakfast", "lunch", "dinner")
 CELLS = ("transportation", *MEALS, "attraction", "accommodation")
 ABSENT = ("", "-")
-"""Texts that say that there is nothing."""
+"""Texts of an empty cell."""
 
 NOT_NEEDED = "You don't need to fill in the information for this or later days."
 """The current city of a day that is not part of the trip, as the official forms word it."""
@@ -20,10 +20,10 @@ NOT_NEEDED = "You don't need to fill in the information for this or later days."
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a trip has to be; constraints that the query does not name are None.
+    """The demands on a trip; constraints that the query does not name are None.
 
-    `dest` is a city for 3 days, else a state. `cities` is how many cities besides `org` are
-    visited, `dates` has one for each of `days`, `budget` is in dollars for all people.
+    `dest` is a city for 3 days, else a state. `cities` is how many cities besides `org` the trip
+    visits, `dates` has one for each of `days`, `budget` is in dollars for all people.
     """
 
     org: str
@@ -43,7 +43,7 @@ class Query:
 
     @property
     def trip(self) -> tuple[str, str, date, int]:
-        """Return what identifies a trip, whatever is asked of it: ends, first day, and days."""
+        """Return what identifies a trip, whatever the demands: ends, first day, and days."""
         return self.org, self.dest, self.dates[0], self.days
 
     @property
@@ -54,7 +54,7 @@ class Query:
 
 
 class ConstraintOutcome(NamedTuple):
-    """Whether a constraint holds, None when it does not apply, and why not."""
+    """Whether a constraint holds, None when it does not apply, and the reason if not."""
 
     passed: bool | None
     reason: str = ""
@@ -64,7 +64,7 @@ HOLDS = ConstraintOutcome(True)
 
 
 class UnreadablePlan(Exception):
-    """A plan does not say what a constraint needs; the official evaluator stops here."""
+    """A plan lacks what a constraint needs; the official evaluator stops here."""
 
 
 def shown(value: object) -> str:
@@ -80,18 +80,18 @@ class Day:
     values: Mapping[str, Any]
 
     def cell(self, name: str) -> Any:
-        """Return a value; raises Unreadable when there is none of this name."""
+        """Return a value; raises UnreadablePlan without one of this name."""
         if name not in self.values:
             raise UnreadablePlan(f"day {self.number} has no {name}")
         return self.values[name]
 
     def says(self, name: str) -> bool:
-        """Return whether there is something under this name: not null, 0, empty or `-`."""
+        """Return whether the value of this name is not null, 0, empty or `-`."""
         value = self.values.get(name)
         return bool(value) and value != "-"
 
     def said(self, name: str) -> str | None:
-        """Return the text under a name, None when nothing is said; raises Unreadable if no text."""
+        """Return the text of a name, None for an empty one; raises UnreadablePlan for no text."""
         if not self.says(name):
             return None
         value = self.values[name]
@@ -101,7 +101,7 @@ class Day:
 
     @property
     def place(self) -> str:
-        """Return the text of its current city; raises Unreadable without one."""
+        """Return the text of its current city; raises UnreadablePlan without one."""
         value = self.cell("current_city")
         if not isinstance(value, str):
             raise UnreadablePlan(f"day {self.number}: current_city is no text")
@@ -118,14 +118,17 @@ class Day:
         return without_state(ends[0]), without_state(ends[1])
 
     def attractions(self, *, strict: bool) -> list[str]:
-        """Return the attractions; the official evaluator never sees what follows the last `;`."""
+        """Return the attractions; unless `strict`, without the text after the last `;`.
+
+        The official evaluator never sees that text.
+        """
         parts = (self.said("attraction") or "").split(";")
         if not strict:
             return parts[:-1]
         return [part.strip() for part in parts if part.strip() not in ABSENT]
 
     def ends(self) -> tuple[str, str] | None:
-        """Return from where to where its transportation goes, else its current city does."""
+        """Return both ends of its transportation, else those of its current city."""
         transport = self.said("transportation")
         ends = from_to(transport) if transport else None
         ends = ends or from_to(self.place)
@@ -134,14 +137,14 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The days of a plan that a query asks for, and how many more it has."""
+    """The days of a plan that a query asks for, and the number of further days."""
 
     days: Sequence[Day]
     beyond: int = 0
 
 
 def parsed(prediction: Any, query: Query) -> Plan:
-    """Return the plan that a JSON value holds; raises Unreadable unless it is a list of objects."""
+    """Return the plan in a JSON value; raises UnreadablePlan unless it is a list of objects."""
     if not isinstance(prediction, list):
         raise UnreadablePlan(f"the plan is no list of days but {type(prediction).__name__}")
     values = cast("list[Any]", prediction)

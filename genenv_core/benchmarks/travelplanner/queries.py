@@ -1,4 +1,4 @@
-"""The queries of a split, as the official data set or this project's folder holds them."""
+"""Reads the queries of a split from the official data set or from this project's folder."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
     rows: Any
     if path.suffix == ".csv":
         try:
-            # The long columns, such as reference_information, are left out.
+            # Without the long columns, such as reference_information.
             scanned = pl.scan_csv(path, infer_schema=False, glob=False)
             given = scanned.collect_schema().names()
             columns = [*COLUMNS, *(name for name in (TEXT,) if name in given)]
@@ -70,7 +70,7 @@ def _rows(path: Path) -> Sequence[Mapping[str, Any]]:
 
 
 def column_of(path: Path, name: str) -> dict[int, Any]:
-    """Return a long column of the official CSV or lines by `idx`; nothing where it has none."""
+    """Return a long column of the official CSV or lines by `idx`; {} without that column."""
     rows: list[Any] = []
     if path.suffix == ".csv":
         scanned = pl.scan_csv(path, infer_schema=False, glob=False)
@@ -84,7 +84,7 @@ def column_of(path: Path, name: str) -> dict[int, Any]:
 
 
 def literal(value: Any, longest: int = LONGEST_COLUMN) -> Any:
-    """Return what a Python literal stands for, as the official CSV has lists and objects.
+    """Return the value of a Python literal, as the official CSV writes lists and objects.
 
     Raises ValueError, SyntaxError, RecursionError or MemoryError.
     """
@@ -96,7 +96,7 @@ def literal(value: Any, longest: int = LONGEST_COLUMN) -> Any:
 
 
 def query_of(row: Mapping[str, Any]) -> Query:
-    """Return the query of a row of the data set; raises as a row that lacks something does."""
+    """Return the query of a row of the data set; raises KeyError and others for a broken row."""
     asked: dict[str, Any] = literal(row["local_constraint"], LONGEST)
     cuisines: Sequence[str] | None = literal(asked["cuisine"], LONGEST)
     query = Query(

@@ -1,4 +1,4 @@
-"""The reference information of a query: what one may look up for it, each part with a heading.
+"""The reference information of a query: parts that one may look up for it, each with a heading.
 
 The data set records it for sole-planning: the attractions, restaurants and accommodations of the
 cities of the annotated plan, and the flights and roads between them.
@@ -19,7 +19,7 @@ from genenv_core.benchmarks.travelplanner.tables import MODES, Tables, printed
 from genenv_core.errors import DataError
 
 Part = tuple[str, str]
-"""A heading, such as `Restaurants in Reno`, and what there is to know under it."""
+"""A heading, such as `Restaurants in Reno`, and its text."""
 
 COLUMN = "reference_information"
 _PLACES = re.compile(r"(Attractions|Restaurants|Accommodations) in (.+)")
@@ -31,11 +31,11 @@ class References:
     """The recorded parts of a split's queries, by `idx`."""
 
     def __init__(self, queries: Path | None, recorded: Sequence[Path] = ()) -> None:
-        """Read nothing yet; the file of the queries may have them as well."""
+        """Take the files without reading them; the file of the queries may have parts as well."""
         self._queries, self._recorded = queries, recorded
 
     def of(self, index: int) -> Sequence[Part] | None:
-        """Return what is recorded for a query, None if nothing is; raises DataError."""
+        """Return the recorded parts of a query, None without any; raises DataError."""
         return self._parts.get(index)
 
     @cached_property
@@ -51,7 +51,7 @@ class References:
         return parts
 
     def _of_queries(self) -> dict[int, Sequence[Part]]:
-        """Return what the official CSV or lines hold."""
+        """Return the parts in the official CSV or lines."""
         path = self._queries
         assert path
         values = column_of(path, COLUMN)
@@ -65,7 +65,7 @@ def recorded_files(data: Path, split: str) -> list[Path]:
 
 
 def headings(plan: Plan, dates: Sequence[str]) -> list[str]:
-    """Return what the data set would record for a plan that can be read: its cities and ways."""
+    """Return the headings that the data set would record for a plan: its cities and ways."""
     cities = [city for day in plan.days for city in day.route]
     visited = list(dict.fromkeys(city for city in cities[1:-1] if city != cities[0]))
     found = [
@@ -81,7 +81,7 @@ def headings(plan: Plan, dates: Sequence[str]) -> list[str]:
 
 
 def looked_up(tables: Tables, wanted: Sequence[str]) -> list[Part]:
-    """Return what the tables have under headings; raises DataError for one of another form."""
+    """Look headings up in the tables; raises DataError for a heading of another form."""
     return [(heading, _looked_up(tables, heading)) for heading in wanted]
 
 

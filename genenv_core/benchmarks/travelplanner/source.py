@@ -1,8 +1,8 @@
-"""Where TravelPlanner's data comes from: queries on the hub, the database in an old commit.
+"""The sources of TravelPlanner's data: queries on the hub, the database in an old commit.
 
 The flights, 300 MB, are in no repository. They come in a zip behind a page that asks for a click.
-Its digest is not published; somebody else who downloaded it recorded this one. The table of roads
-in the zip has other line ends than that of the commit, and the same rows.
+The authors publish no digest of it; somebody else who downloaded it recorded this one. The table of
+roads in the zip has other line ends than that of the commit, and the same rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """TravelPlanner's items and verdicts.
 
 Constraints and denominators are those of the official evaluator (OSU-NLP-Group/TravelPlanner,
-evaluation/). Where it stops with an exception on a plan, the constraint fails here, with a reason.
+evaluation/). Where that stops with an exception on a plan, the constraint fails here, with a
+reason.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ COMPOSITES = tuple(
     )
     for rate in ("micro", "macro")
 )
-"""Means of commonsense and hard constraints, in which models differ that pass hardly any plan."""
+"""Means of commonsense and hard constraints: they separate models that pass hardly any plan."""
 
 
 class TravelPlanner:
@@ -64,13 +65,13 @@ class TravelPlanner:
         return judged(self.queries[item], self.database, prediction, strict=mode == "strict")
 
     def reference(self, item: str) -> Sequence[Part] | None:
-        """Return the reference information that is recorded for an item, None if none is."""
+        """Return the recorded reference information of an item, None without any."""
         split, _, index = item.partition("/")
         recorded = self._references.get(split)
         return recorded.of(int(index)) if recorded else None
 
     def playable(self, item: str, stage: str = SOLE) -> Trip:
-        """Return an item to play; raises DataError where sole-planning has nothing to plan from."""
+        """Return an item to play; raises DataError for sole-planning without information."""
         parts = self.reference(item) if stage == SOLE else None
         if stage == SOLE and parts is None:
             raise DataError(
@@ -89,8 +90,8 @@ class TravelPlanner:
     def measures(self, item: str, verdict: ItemVerdict) -> Mapping[str, Ratio]:
         """Return the six official rates of the item's split, and the last one by level.
 
-        A constraint of the query that was not judged counts as failed in `hard micro`; a plan that
-        was not judged by the hard constraints fails `hard macro`.
+        An unjudged constraint of the query counts as failed in `hard micro`. A plan that the hard
+        constraints did not judge fails `hard macro`.
         """
         query, split = self.queries[item], self.items[item]
         passed = {name: verdict.parts.get(name, {}).get("passed") for name in (*COMMONSENSE, *HARD)}

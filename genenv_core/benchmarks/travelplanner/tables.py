@@ -1,7 +1,7 @@
-"""What a traveller can look up, as the official tools print it.
+"""Prints what a traveller can look up as the official tools do.
 
-Tables look as pandas prints them without an index, which is how the recorded reference information
-of the data set looks. Files are read when the first look-up needs them.
+Tables look as pandas prints them without an index, like the recorded reference information of the
+data set. The first look-up that needs a file reads it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ DIGITS = 6
 """Most digits that pandas prints after a point."""
 
 NO_ROAD = "No valid information."
-"""What the official reference information says of a road that is not there."""
+"""What the official reference information says of a missing road."""
 
 MODES = ("self-driving", "taxi")
 Row = Mapping[str, Any]
@@ -60,7 +60,7 @@ class Tables:
     """The files of a download, looked up by city, state or trip."""
 
     def __init__(self, data: Path, flights: Path) -> None:
-        """Read nothing yet; `data` is the download, `flights` its file of flights."""
+        """Take the download `data` and its file of flights, without reading them."""
         self._folder, self._flights_file = data / FOLDER, flights
 
     def attractions(self, city: str) -> str:
@@ -76,7 +76,7 @@ class Tables:
         return _table(STAYS, self._stays.get(city, ()), "There is no accommodation in this city.")
 
     def flights(self, origin: str, destination: str, date: str) -> str:
-        """Return the flights of a day, which is written as 2022-03-01; raises DataError."""
+        """Return the flights of a day such as 2022-03-01; raises DataError."""
         flights = self._flights.filter(
             (pl.col("OriginCityName") == origin)
             & (pl.col("DestCityName") == destination)
@@ -87,7 +87,7 @@ class Tables:
         return _table(FLIGHTS, rows, nothing)
 
     def road(self, origin: str, destination: str, mode: str) -> str:
-        """Return how long a road is and what it costs, by one of MODES; NO_ROAD without one."""
+        """Return length and cost of a road by one of MODES; NO_ROAD without a road."""
         row = self._roads.get((origin, destination))
         if not row or row["duration"] in MISSING or row["distance"] in MISSING:
             return NO_ROAD
@@ -101,7 +101,7 @@ class Tables:
         )
 
     def cities(self, state: str) -> str:
-        """Return the cities of a state, '' for one that is not there."""
+        """Return the cities of a state, '' for an unknown one."""
         return ", ".join(self._states.get(state, ()))
 
     @cached_property
@@ -134,7 +134,7 @@ class Tables:
 
     @cached_property
     def _flights(self) -> pl.DataFrame:
-        """The flights that lack no value; texts as categories, about 40 bytes a flight."""
+        """The flights without a missing value; texts as categories, about 40 bytes a flight."""
         try:
             rows = pl.scan_csv(
                 self._flights_file, infer_schema=False, glob=False, null_values=sorted(MISSING)

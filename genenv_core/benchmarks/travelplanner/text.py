@@ -1,4 +1,4 @@
-"""What a plan's texts say: a place's name and city, and a trip's two ends.
+"""Reads a plan's texts: a place's name and city, and a trip's two ends.
 
 The official evaluator reads them with patterns that take quadratic or cubic time on hostile texts.
 These functions find the same in linear time.
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from functools import lru_cache
 
 UNREADABLE = ("-", "-")
-"""Name and city of a text that names no place; no city of the database is called so."""
+"""Name and city of a text without a place; no city of the database has this name."""
 
 _SPACE = re.compile(r"\s*")
 _FROM = re.compile(r"from(?=\s)")
@@ -19,7 +19,7 @@ _TO = re.compile(r"to(?=\s)")
 
 
 def without_state(city: str) -> str:
-    """Return a city without what follows it in brackets: `Reno(Nevada)` is `Reno`."""
+    """Return a city without the text in brackets after it: `Reno(Nevada)` is `Reno`."""
     opened = city.find("(")
     if opened < 0 or ")" not in city[opened:] or "\n" in city[:opened]:
         return city
@@ -27,7 +27,7 @@ def without_state(city: str) -> str:
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """Return what stands before and after the last comma, UNREADABLE without one or nothing after.
+    """Return the texts before and after the last comma, or UNREADABLE without both.
 
     Only the name's last line counts.
     """
@@ -45,10 +45,10 @@ def _run(text: str, start: int) -> int:
 
 
 def _destinations(text: str) -> tuple[list[int], list[int], list[int]]:
-    """Return where each ` to ` with its whitespace begins, its `to`, and what follows it.
+    """Return the places of each ` to ` with its whitespace, of its `to`, and of the text after it.
 
-    One after which nothing stands before the next comma is left out. The lists are parallel: a
-    text may have a million of them.
+    It skips a ` to ` without a text before the next comma. The lists are parallel: a text may have
+    a million of them.
     """
     begins: list[int] = []
     words: list[int] = []
@@ -79,7 +79,7 @@ def _up_to_comma(text: str, start: int) -> str:
 
 @lru_cache(maxsize=32)  # a plan's constraints read the same texts
 def from_to(text: str) -> tuple[str, str] | None:
-    """Return A and B of the first `from A to B`, None when there is none.
+    """Return A and B of the first `from A to B`, None without one.
 
     A has no line break and is as short as possible; B ends at a comma or with the text.
     """

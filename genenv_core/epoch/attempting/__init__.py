@@ -1,1 +1,1 @@
-"""Which tasks an epoch attempts: the choice, windows of a set, and refills of flat groups."""
+"""Decides which tasks an epoch attempts: choice, windows of a set, and refills of flat groups."""

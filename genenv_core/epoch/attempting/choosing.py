@@ -1,13 +1,13 @@
 """Chooses the tasks of pi_env that the agent attempts: those whose predicted skill is near alpha.
 
 Attempts cost far more than a text, and most tasks that pi_env writes are too easy or too hard to
-teach anything. So it writes several for each one attempted. The prediction learns from the attempts
-of earlier epochs, by family, difficulty, length and words of the request, and from what it missed
-in them. A share is drawn by lot instead: without it nobody would see what pi_env writes, or how
-good the prediction is.
+teach anything. So pi_env writes several for each attempted one. The prediction learns from the
+attempts of earlier epochs, by family, difficulty, length and words of the request, and from what it
+missed in them. The choice draws a share by lot instead, which shows what pi_env writes and how good
+the prediction is.
 
-In a run of several domains each gets its share of the attempts, and is predicted and chosen by
-itself: the difficulties of two domains do not compare, nor does how fast the agent learns them.
+In a run of several domains each gets its share of the attempts, with a prediction and a choice of
+its own: the difficulties of two domains do not compare, nor does how fast the agent learns them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ONE_DOMAIN = Shares()
 
 
 def features(task: dict[str, Any], shares: Shares = ONE_DOMAIN) -> Features:
-    """Return what is known of a row of `tasks` before it is attempted."""
+    """Return the features of a row of `tasks`, which it has before any attempt."""
     prompt, family = task["prompt"], task["family"]
     numbers = (task["difficulty"], log(1 + len(prompt)))
     return Features(family, numbers, prompt, shares.domain_of(family))
@@ -50,7 +50,7 @@ def features(task: dict[str, Any], shares: Shares = ONE_DOMAIN) -> Features:
 def rated_attempts(
     tasks: pl.DataFrame, task_scores: pl.DataFrame, shares: Shares = ONE_DOMAIN
 ) -> list[Attempts]:
-    """Return the attempts at tasks of pi_env, of the rows of `tasks` and `task_scores` given."""
+    """Return the attempts at tasks of pi_env among rows of `tasks` and `task_scores`."""
     written = of_source(tasks, TaskSource.GENERATED)
     counts = task_scores.select("task_id", "successes", "n")
     rows = written.join(counts, on="task_id", how="inner", maintain_order="left")
@@ -61,7 +61,7 @@ def rated_attempts(
 
 
 def _predicted(task: dict[str, Any]) -> float | None:
-    """Return the prediction of a row of `tasks` in log-odds, without the drift that is in it."""
+    """Return the prediction of a row of `tasks` in log-odds, less the drift that it includes."""
     rate = task["predicted_p"]
     return None if rate is None else log_odds(rate) - task["predicted_drift"]
 
@@ -80,12 +80,12 @@ def choose(
 
     Args:
         tasks: what pi_env wrote in an epoch.
-        known: attempts of earlier epochs. Without any, all of the choice is by lot.
-        settings: how many are attempted, and which share of these by lot.
+        known: attempts of earlier epochs. Without any, the whole choice is by lot.
+        settings: how many tasks to attempt, and which share of these to draw by lot.
         curriculum: the target success rate, and how far from it a task may teach.
         seed: of the lot.
-        shares: how much of the attempts each domain of the run gets. What one of them lacks is not
-            replaced by others.
+        shares: how much of the attempts each domain of the run gets. Where one has too few tasks,
+            no other fills its places.
         reserve: whether the tasks that were not chosen are a reserve, in the order in which the
             same choice goes on. Every beginning of it has each domain in its share.
     """
@@ -108,9 +108,9 @@ def choose(
 def _predicted_rows(
     tasks: pl.DataFrame, known: Sequence[Attempts], settings: GenerationConfig, shares: Shares
 ) -> pl.DataFrame:
-    """Return the valid `tasks` with their predictions, those of each domain by itself.
+    """Return the valid `tasks` with their predictions, for each domain by itself.
 
-    A domain without attempts that are `known` has none.
+    A domain without `known` attempts has no predictions.
     """
     model = SuccessModel(known) if known and settings.candidates > 1 else None
     rows = [features(row, shares) for row in tasks.iter_rows(named=True)]
@@ -136,7 +136,8 @@ def _predicted_rows(
 class DomainTurns:
     """The turns in which a choice takes the tasks of one domain, as places among all of them.
 
-    Those drawn by `lot` and those predicted `near` alpha are attempted; the `rest` would follow.
+    The epoch attempts those drawn by `lot` and those predicted `near` alpha; the `rest` would
+    follow.
     """
 
     domain: str
@@ -154,7 +155,7 @@ class DomainTurns:
 
 
 class Chooser:
-    """Chooses by the predictions of tasks, as often as it is asked, by any settings."""
+    """Chooses among tasks by their predictions, for any settings and any number of times."""
 
     def __init__(self, tasks: pl.DataFrame, shares: Shares = ONE_DOMAIN) -> None:
         """Take valid rows of `tasks` of one epoch, with their predictions."""
@@ -173,7 +174,7 @@ class Chooser:
     def turns(
         self, settings: GenerationConfig, curriculum: CurriculumConfig, seed: int
     ) -> list[DomainTurns]:
-        """Return the turns of each domain in the order of the run's; `seed` is of the lot."""
+        """Return the turns of each domain, in the run's order; `seed` is of the lot."""
         split = self._shares.split(settings.tasks)
         found: list[DomainTurns] = []
         for number, (domain, places) in enumerate(self._places.items()):
@@ -192,7 +193,7 @@ class Chooser:
     def attempted(
         self, settings: GenerationConfig, curriculum: CurriculumConfig, seed: int
     ) -> dict[int, TaskChoice]:
-        """Return the choice of each task that is attempted, by its place among all of them."""
+        """Return the choice of each task to attempt, by its place among all of them."""
         turns = self.turns(settings, curriculum, seed)
         made = [pair for one in turns for pair in one.choices().items()]
         return {place: choice for place, choice in made if choice is not TaskChoice.RESERVE}
@@ -222,7 +223,7 @@ def _with_reserve(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_reserve(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows where what is in the reserve is not chosen instead."""
+    """Return the rows without a reserve: its tasks become NOT_CHOSEN."""
     not_chosen = pl.lit(TaskChoice.NOT_CHOSEN.value)
     choice = pl.when(pl.col("reserve_place").is_null()).then("choice").otherwise(not_chosen)
     no_place = pl.lit(None, pl.Int64)
@@ -242,8 +243,8 @@ def _turns(
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the places drawn by lot, those predicted near alpha, and all others in their turn.
 
-    `families` has the family of each task that was written, `predicted` its skill. Without
-    predictions, the epoch's seed draws all tasks and the turns of the others.
+    `families` has the family of each written task, `predicted` its skill. Without predictions, the
+    epoch's seed draws all tasks and the turns of the others.
     """
     written = len(families)
     count = min(settings.tasks, written)
@@ -266,11 +267,11 @@ def _near(
 ) -> list[int]:
     """Return the places so that the skills of every beginning are near alpha and average to it.
 
-    What was drawn by `lot` counts in the average.
+    The skills drawn by `lot` count in the average.
 
-    Where most of what pi_env writes is too easy, the nearest alone would be too easy on average.
-    So the next one is taken from the other side of alpha than the mean so far. That holds within
-    the band of k_min; beyond it, where a task hardly teaches, the nearest are taken. With
+    Where most of what pi_env writes is too easy, the nearest alone would be too easy on average. So
+    each next task comes from the other side of alpha than the mean so far. That holds within the
+    band of k_min; beyond it, where a task hardly teaches, the nearest task comes next. With
     `families` those of the band take turns: the nearest of each family, then the next of each.
     """
     alpha, k_min = curriculum.alpha, curriculum.k_min
@@ -301,24 +302,24 @@ def _in_turn(places: Sequence[int], families: Sequence[str]) -> list[int]:
 
 
 def chosen_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the valid rows of `tasks` that an epoch attempts, whatever comes of the attempts.
+    """Return the valid rows of `tasks` that an epoch attempts, without those of a refill.
 
-    A task that pi_env did not write has no choice and is attempted.
+    An epoch attempts every task that pi_env did not write: such a row has no choice.
     """
     left = [TaskChoice.NOT_CHOSEN.value, TaskChoice.RESERVE.value]
     return tasks.filter(pl.col("valid") & ~pl.col("choice").fill_null("").is_in(left))
 
 
 def reserve_tasks(tasks: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of `tasks` in the reserve, in the order in which they are attempted."""
+    """Return the rows of `tasks` in the reserve, in the order in which refills attempt them."""
     return tasks.filter(choice=TaskChoice.RESERVE.value).sort("reserve_place")
 
 
 def written_p_hat(tasks: pl.DataFrame, task_scores: pl.DataFrame) -> float | None:
     """Return the success rate expected over all tasks that pi_env wrote, chosen or not.
 
-    A task that was attempted counts with its share of successes, another one with its prediction.
-    Without predictions the attempted ones, drawn by lot, stand for all. None without any.
+    An attempted task counts with its share of successes, any other one with its prediction. Without
+    predictions the attempted ones, drawn by lot, stand for all. Without either it is None.
     """
     rates = _written(tasks, task_scores)["rate"].to_list()
     return mean(rates) if rates else None

@@ -1,7 +1,7 @@
 """Attempts tasks of the reserve in place of those whose groups have no signal.
 
-The rules are those of the stages `score` and `filter` themselves, on the attempts so far: a group
-has a signal where `filter` would keep its task for the agent update.
+The stages `score` and `filter` lend their own code for that, on the attempts so far: a group has a
+signal where `filter` would keep its task for the agent update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Play = Callable[[Sequence[Task]], tuple[pl.DataFrame, pl.DataFrame]]
 
 
 def refill_of(config: RunConfig) -> Refill:
-    """Return how an epoch's groups without a signal are refilled, where a run asks for that."""
+    """Return how an epoch refills groups without a signal, for a run that asks for it."""
     refill, written = config.refill, config.generation
     most = most_tasks(refill, tasks=written.tasks, candidates=written.candidates)
     return Refill(refill.groups, most)
@@ -42,19 +42,19 @@ def refilled(
     epoch: int,
     curriculum: CurriculumConfig,
 ) -> dict[str, int]:
-    """Attempt `tasks`, then rounds of the reserve; return what came of it, for a stage's facts.
+    """Attempt `tasks`, then rounds of the reserve; return counts for a stage's facts.
 
-    A round begins when all attempts before it are made, and these alone decide its size. So the
-    rounds are the same for any number of workers, and where the work goes on after a crash.
+    A round begins when all attempts before it have ended, and these alone decide its size. So the
+    rounds are the same for any number of workers, and when the stage resumes after a crash.
 
     Args:
-        refill: the groups that are wanted.
-        tasks: new tasks that were chosen, and base tasks.
-        reserve: further new tasks, in the order in which they are taken.
+        refill: how many groups the epoch wants.
+        tasks: the chosen new tasks, and base tasks.
+        reserve: further new tasks, in the order in which rounds take them.
         play: attempts tasks.
         domain: judges the attempts.
         epoch: number of the round.
-        curriculum: what decides which groups the agent update may use.
+        curriculum: decides which groups the agent update may use.
     """
     count = SignalCount(domain, epoch=epoch, curriculum=curriculum)
     taken = rounds = 0
@@ -78,7 +78,7 @@ class SignalCount:
         self._verdicts: list[dict[str, Any]] = []
 
     def add(self, tasks: Sequence[Task], traces: pl.DataFrame, trace_tokens: pl.DataFrame) -> None:
-        """Judge further attempts, rows of both tables, at `tasks`; those at base tasks are left.
+        """Judge further attempts at `tasks`, rows of both tables; skip those at base tasks.
 
         Raises DomainError for an invalid verdict.
         """
@@ -90,7 +90,7 @@ class SignalCount:
 
     @property
     def attempted(self) -> int:
-        """Return how many new tasks were attempted."""
+        """Return how many new tasks have attempts."""
         return len(self._tasks)
 
     @property

@@ -1,1 +1,1 @@
-"""How tasks come about: contexts, texts of pi_env or a teacher, admission."""
+"""Makes tasks: contexts, texts of pi_env or a teacher, admission."""

@@ -1,8 +1,8 @@
-"""Finds new tasks that say what a held-out task says, where only a server knows what a task is.
+"""Finds new tasks that repeat the prompt of a held-out task, where only a server knows its tasks.
 
-Equal arguments are one task, and other arguments may still be the same one. So prompts are compared
-as those of benchmarks are (`genenv_core.domains.kit.known_items`), but for what
-they all say: words of another data task are the form of the prompts, and tell no task.
+Equal arguments are one task, but other arguments may be the same task too. So this module compares
+prompts as those of benchmarks (`genenv_core.domains.kit.known_items`). It leaves out words that
+another data task has: these are the form of the prompts, and identify no task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HeldoutPrompts:
         )
 
     def refused(self, draft: TaskDraft) -> Rejected | None:
-        """Return why a task repeats a held-out one; None where it does not, or nobody compares."""
+        """Return why a task repeats a held-out one; None without a reason or a comparison."""
         if not compares_prompts(own_task(self._domain, draft)[0]):
             return None
         why = self._known.repeated(draft.prompt, ())

@@ -1,4 +1,4 @@
-"""What pi_env is conditioned on: how the agent does, a base task, and examples as turns."""
+"""The contexts of pi_env's texts: how the agent does, a base task, and examples as turns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def agent_history(
 ) -> AgentHistory:
     """Return the agent's success statistics over the generated tasks of one epoch.
 
-    With the `shares` of several domains also those of each.
+    With the `shares` of several domains, the history holds those of each domain too.
     """
     new = task_scores.filter(pl.col("source") == TaskSource.GENERATED.value).join(
         tasks.select("task_id", "family"), on="task_id"
@@ -104,7 +104,7 @@ def asked_contexts(
     seed: int,
     epoch: int,
 ) -> list[Context]:
-    """Return the context of each generation of an epoch, as many as may be asked for."""
+    """Return the context of each generation of an epoch, `max_generations` in all."""
     contexts = make_contexts(
         domain,
         to_tasks(of_source(data, TaskSource.BASE)),

@@ -1,9 +1,10 @@
-"""What another rule of choosing would have shown on the tasks that pi_env wrote in an epoch.
+"""Foresees what another rule of choosing would have shown on the tasks of pi_env in an epoch.
 
-The rule that was played is the choice itself (`choosing.py`), drawn again with other seeds: the
-share of draws in which it attempts a task is the probability of that, exact for the lot. The other
-rule is the same code with other settings, and the seed of the epoch, as a branch of the run has.
-Both read the stored predictions; what would change these, or what pi_env writes, is not foreseen.
+The played rule is the choice itself (`choosing.py`). This module draws it again with other seeds:
+the share of draws that attempt a task is the probability of an attempt, exact for the lot. The
+other rule is the same code with other settings and the seed of the epoch, as a branch of the run
+has. Both read the stored predictions. Settings that change these, or what pi_env writes, have
+effects that this module does not foresee.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from genenv_core.ids import seed_from
 from genenv_core.types import TaskChoice
 
 DRAWS = 200
-"""Draws of both rules by which the probabilities of attempts are counted: their standard error is
-at most .035, and 0 for the share by lot."""
+"""Draws of both rules for the probabilities of attempts: their standard error is at most .035, and
+0 for the share by lot."""
 
 LEAST_SUPPORT = 0.9
 """Least share of the other rule's tasks that the played rule could attempt."""
 
 FIRST = (TaskChoice.RANDOM.value, TaskChoice.PREDICTED.value)
-"""Choices of tasks that are attempted before any refill."""
+"""Choices whose tasks an epoch attempts before any refill."""
 
 MeasureOf = Callable[[int, int, float], float]
 """A measure, from 0 to 1, of k successes in n attempts at a task with a chance of a guess."""
@@ -53,18 +54,18 @@ MeasureOf = Callable[[int, int, float], float]
 
 @dataclass(frozen=True, slots=True)
 class ChoosingRule:
-    """The settings that decide which of the tasks written are attempted, and what they are paid."""
+    """The settings that decide which written tasks an epoch attempts, and their pay."""
 
     generation: GenerationConfig
     curriculum: CurriculumConfig
 
     @property
     def written(self) -> int:
-        """Return how many valid tasks pi_env writes for it."""
+        """Return how many valid tasks the rule wants from pi_env."""
         return self.generation.tasks * self.generation.candidates
 
     def measures(self) -> dict[str, MeasureOf]:
-        """Return what is foreseen, by name; of R_env and the band only what a task has alone."""
+        """Return the foreseen measures by name; R_env and the band only at the level of a task."""
         curriculum = self.curriculum
         alpha, beta, k_min = curriculum.alpha, curriculum.beta, curriculum.k_min
         found: dict[str, MeasureOf] = {
@@ -83,7 +84,7 @@ class ChoosingRule:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEpoch:
-    """An epoch as it was played.
+    """A played epoch.
 
     `tasks`: the valid rows of `tasks` that pi_env wrote in it, in order. `attempts`: tasks of this
     and earlier epochs with their `successes` and `n`, each with columns of `tasks`. `seed`: of the
@@ -101,7 +102,7 @@ class LoggedEpoch:
 
 @dataclass(frozen=True, slots=True)
 class ForeseenMeasure:
-    """One measure: the mean that was played, and the one that is foreseen."""
+    """One measure: the mean that the epoch played, and the foreseen one."""
 
     measure: str
     played: float
@@ -112,8 +113,8 @@ class ForeseenMeasure:
 class ForeseenEpoch:
     """What another rule would have shown in one epoch.
 
-    `attempted` tasks were played. Of the `chosen` tasks of the other rule, `shared` were attempted,
-    and `support` is the share that the played rule could attempt.
+    The epoch `attempted` so many tasks. Of the `chosen` tasks of the other rule, `shared` are among
+    them, and `support` is the share that the played rule could attempt.
     """
 
     epoch: int
@@ -130,7 +131,7 @@ def foresee(logged: LoggedEpoch, other: ChoosingRule, *, draws: int = DRAWS) -> 
     """Return what another rule would have shown in an epoch; deterministic.
 
     Raises ConfigError where the epoch had no predictions, where its settings do not choose what it
-    chose, where the other rule needs more tasks than were written, and below `LEAST_SUPPORT`.
+    chose, where the other rule needs more tasks than pi_env wrote, and below `LEAST_SUPPORT`.
     """
     _check(logged, other)
     attempts = logged.attempts.filter(
@@ -172,7 +173,7 @@ def foresee(logged: LoggedEpoch, other: ChoosingRule, *, draws: int = DRAWS) -> 
 def other_choice(
     logged: LoggedEpoch, other: ChoosingRule, attempts: pl.DataFrame, *, draws: int = DRAWS
 ) -> OtherChoice:
-    """Return what the other rule attempts beside what was played, with all probabilities."""
+    """Return what the other rule attempts, beside the played one, with all probabilities."""
     count = logged.tasks.height
     within = _written_for(logged, other)
     pair = (
@@ -200,7 +201,7 @@ def other_choice(
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """A rule that is drawn again and again; `places` are those of its tasks among `count`."""
+    """A rule to draw many times; `places` are those of its tasks among `count`."""
 
     chooser: Chooser
     places: list[int]
@@ -208,7 +209,7 @@ class _Drawing:
     count: int
 
     def drawn(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return which tasks are drawn by lot and which by their prediction, shape (count,)."""
+        """Return which tasks the rule takes by lot and which by prediction, shape (count,) each."""
         lot, near = np.zeros((2, self.count), dtype=np.bool_)
         made = self.chooser.attempted(self.rule.generation, self.rule.curriculum, seed)
         for place, choice in made.items():
@@ -217,7 +218,7 @@ class _Drawing:
 
 
 def _shares_by_lot(logged: LoggedEpoch, lot: np.ndarray) -> np.ndarray:
-    """Return the probability of each task to be drawn by lot: the share of its domain's tasks."""
+    """Return each task's probability to be drawn by lot: the drawn share of its domain's tasks."""
     names = np.array([logged.shares.domain_of(family) for family in logged.tasks["family"]])
     return np.array([lot[names == name].mean() for name in names])
 
@@ -240,7 +241,7 @@ def _written_for(logged: LoggedEpoch, other: ChoosingRule) -> list[int]:
 
 
 def _check(logged: LoggedEpoch, other: ChoosingRule) -> None:
-    """Raise ConfigError for an epoch, or another rule, of which nothing can be foreseen."""
+    """Raise ConfigError for an epoch or another rule that allows no foresight."""
     if logged.tasks["predicted_p"].null_count() == logged.tasks.height:
         raise ConfigError(
             f"epoch {logged.epoch} had no predictions, so every rule draws its tasks by lot: name "
@@ -268,10 +269,10 @@ def _check(logged: LoggedEpoch, other: ChoosingRule) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Attempted:
-    """Rows of attempts: what was expected of them before, as probabilities of k successes.
+    """Rows of attempts, with the predicted probability of each number of successes.
 
-    `chances` has shape (rows, largest n + 1); `counts` the successes, attempts and chance of a
-    guess of each row.
+    `chances` has shape (rows, largest n + 1). `counts` holds the successes, attempts and chance of
+    a guess of each row.
     """
 
     chances: np.ndarray
@@ -282,7 +283,7 @@ class _Attempted:
 
     @classmethod
     def of(cls, attempts: pl.DataFrame) -> _Attempted:
-        """Return those of rows of attempts."""
+        """Read rows of attempts, with columns of `tasks`."""
         rows = attempts.with_columns(pl.col("chance").fill_null(0.0))
         counts = rows.select("successes", "n", "chance").rows()
         beliefs = [predicted(*pair) for pair in rows.select("predicted_p", "predicted_sd").rows()]
@@ -298,8 +299,8 @@ class _Attempted:
     def missed(self, measure: MeasureOf) -> float:
         """Return the variance of what predictions missed.
 
-        Judged between the families of each epoch, and between epochs among what was drawn by lot;
-        the larger one counts.
+        It is the larger of two: that between the families of each epoch, and that between epochs
+        among tasks drawn by lot.
         """
         values = np.zeros_like(self.chances)
         for place, (_, n, chance) in enumerate(self.counts):
@@ -315,7 +316,7 @@ class _Attempted:
 
 
 class _Expected:
-    """What is expected of an epoch's tasks, before and after its attempts, by any measure."""
+    """The expectations about an epoch's tasks, before and after its attempts, by any measure."""
 
     def __init__(self, logged: LoggedEpoch, attempts: pl.DataFrame, choice: OtherChoice) -> None:
         tasks, n = logged.tasks, logged.n

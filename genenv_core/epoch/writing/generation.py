@@ -1,4 +1,4 @@
-"""Stage `generate_tasks`: asks pi_env for tasks until there are enough, or takes given programs."""
+"""Stage `generate_tasks`: asks pi_env for tasks until it has enough, or takes given programs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Writer:
 
 
 def grammar_of(domain: Domain, settings: GenerationConfig) -> GrammarOf:
-    """Return what pi_env may write for a context; raises ConfigError without a grammar."""
+    """Return what pi_env may write in each context; raises ConfigError without a grammar."""
     if not settings.structured:
         return lambda _: None
     if not isinstance(domain, ConstrainsEnv):
@@ -75,20 +75,21 @@ def write_tasks(
     seed_for: SeedFor,
     progress: Progress,
 ) -> Output:
-    """Return what pi_env writes until enough tasks are admitted or max_generations is reached.
+    """Let pi_env write until it has enough admitted tasks or has used max_generations.
 
-    Of these tasks, `choice` says which are attempted; see `genenv_core.epoch.attempting.choosing`.
+    The column `choice` says which of these the agent attempts: see
+    `genenv_core.epoch.attempting.choosing`.
 
     Args:
         writer: pi_env.
         domain: what it writes tasks for.
-        settings: how many tasks, and how they are sampled.
+        settings: how many tasks, and how to sample them.
         data: the run's base and held-out tasks; the base tasks condition pi_env.
-        recent: tasks of earlier epochs; one equal to these is a duplicate.
+        recent: tasks of earlier epochs; a task equal to one of them is a duplicate.
         history: the agent's success statistics, which condition pi_env too.
         known: attempts of earlier epochs, which the choice learns from.
         curriculum: what the choice looks for.
-        reserve: whether the tasks that are not chosen are a reserve.
+        reserve: whether the other tasks are a reserve.
         epoch: number of the round.
         scope: the stage's, for ids.
         seed: the run's, which orders the contexts.
@@ -159,10 +160,10 @@ def take_programs(
     epoch: int,
     scope: str,
 ) -> Output:
-    """Return an epoch's window of `count` drafts of a teacher; after the last comes the first.
+    """Return an epoch's window of `count` drafts of a teacher; the first follows the last.
 
-    A program that a window holds twice is also a row, rejected as a duplicate; one of an earlier
-    epoch is admitted again.
+    Where a window holds a program twice, the second one is a row too, rejected as a duplicate. A
+    program of an earlier epoch is no duplicate.
     """
     intake = Intake(domain, data, empty("tasks"), guard=guard, epoch=epoch, scope=scope)
     for offset in range(count):

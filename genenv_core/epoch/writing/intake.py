@@ -34,15 +34,15 @@ from genenv_core.types import (
 )
 
 SHOWN = 120
-"""Characters of a rejected text that are shown."""
+"""Characters of a rejected text that a message shows."""
 
 SURE = 3
-"""Tasks for all of which a domain's code raises an error when that is no matter of one task."""
+"""If a domain's code raises an error over each of so many tasks, the tasks are not to blame."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """What pi_env or a teacher is asked for once: a context's messages, and a seed of 63 bits."""
+    """One request to pi_env or a teacher: a context's messages, and a seed of 63 bits."""
 
     context: Context
     messages: Sequence[Message]
@@ -51,7 +51,7 @@ class TaskRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskText:
-    """A text that may hold tasks, and the tokens read and written for it; 0 if not known."""
+    """A text that may hold tasks, and the tokens read and written for it; 0 if unknown."""
 
     text: str
     finish_reason: FinishReason
@@ -72,7 +72,7 @@ def sampled_text(chat: ChatFormat, request: SampleRequest, done: Completion) -> 
 
 
 def drafts_of(domain: Domain, written: TaskText) -> list[TaskDraft | Rejected]:
-    """Return what a domain makes of a text; one that failed or was cut off holds no task."""
+    """Return what a domain makes of a text; a failed or truncated one holds no task."""
     if written.finish_reason is FinishReason.ERROR:
         return [Rejected(Rejection.ENGINE_ERROR, written.error)]
     if written.finish_reason is FinishReason.LENGTH:
@@ -81,11 +81,11 @@ def drafts_of(domain: Domain, written: TaskText) -> list[TaskDraft | Rejected]:
 
 
 class Intake:
-    """The rows of `tasks` while they grow; a draft becomes a task only if it is admitted.
+    """The rows of `tasks` while they grow; it admits a draft as a task, or rejects it.
 
-    `data` are the run's data tasks, `recent` the tasks of earlier epochs. A task equal to a
-    held-out one of `data` or to any of `recent` is rejected, and where the domain compares prompts
-    one that says what a held-out one says. So is one with a flaw, while the `guard` is on; its
+    `data` are the run's data tasks, `recent` the tasks of earlier epochs. The intake rejects a task
+    that equals a held-out one of `data` or any of `recent`; where the domain compares prompts, also
+    one that repeats a held-out prompt. While the `guard` is on, it rejects a task with a flaw; the
     certificate is a row either way. Ids come from epoch and scope.
     """
 
@@ -110,15 +110,15 @@ class Intake:
         self._of_domain = Counter[str]()
         self._rows: list[dict[str, Any]] = []
         self._certificates: list[dict[str, Any]] = []
-        self._flaws = list[Check | None]()  # of each certified task what it is rejected for
+        self._flaws = list[Check | None]()  # for each certified task, why it was rejected
 
     @property
     def valid(self) -> int:
-        """Return how many tasks were admitted."""
+        """Return the number of admitted tasks."""
         return len(self._taken)
 
     def add(self, item: TaskDraft | Rejected, **columns: Any) -> None:
-        """Add the row of a draft, or of a text that the domain makes no draft of."""
+        """Add the row of a draft, or of a text without one."""
         ident = task_id(self.epoch, self.scope, len(self._rows))
         rejected = self._refused(item, ident) if isinstance(item, TaskDraft) else item
         if isinstance(item, TaskDraft) and rejected is None:
@@ -137,7 +137,7 @@ class Intake:
         )
 
     def _refused(self, draft: TaskDraft, ident: str) -> Rejected | None:
-        """Return why the draft is no task; keep its certificate if it is a new one."""
+        """Return why the draft is no task, or None; store the certificate of a new one."""
         old = known_task(draft, batch=self._taken, history=self._history, heldout=self._heldout)
         old = old or self._prompts.refused(draft)
         if old is not None:
@@ -163,11 +163,11 @@ class Intake:
     def batches(
         self, wanted: Sequence[Context], enough: int, seed_for: SeedFor, progress: Progress
     ) -> Generator[list[TaskRequest]]:
-        """Yield what to ask for until `enough` tasks are admitted, or all of `wanted` was asked.
+        """Yield batches of requests until `enough` tasks are admitted or `wanted` is used up.
 
-        A batch is as large as what is missing; what its texts hold is added before the next one.
-        Of several domains each is asked for its share. A seed is by the place in `wanted`;
-        `progress` is called before each batch.
+        A batch asks for as many tasks as are missing. The caller adds what its texts hold before it
+        takes the next one. Each of several domains has its share of the requests. The place in
+        `wanted` decides a seed. Calls `progress` before each batch.
         """
         split = self._shares.split(enough)
         left = list(enumerate(wanted))
@@ -198,11 +198,11 @@ class Intake:
     def output(
         self, generations: Sequence[dict[str, Any]] = (), asked: Iterable[Context] = ()
     ) -> Output:
-        """Return the tasks, the generations that they are from, and the contexts that were asked.
+        """Return the tasks, the generations that they are from, and the contexts of the requests.
 
         A context with several generations is one row. Raises DomainError where the domain's code
-        raised an error over each of the tasks, `SURE` or more: a stored epoch without tasks would
-        blame pi_env, and stay when the code or its machine is mended.
+        raised an error over each of the tasks, `SURE` or more. A stored epoch without tasks would
+        blame pi_env, and would stay after someone has mended the code or its machine.
         """
         raised = [flaw.detail for flaw in self._flaws if flaw is not None and flaw.raised]
         if len(raised) == len(self._flaws) >= SURE:
@@ -243,7 +243,7 @@ class Intake:
         ]
 
     def _no_task(self, rejected: Counter[str]) -> str:
-        """Return in words why no row is a task: the commonest reason, with its first text."""
+        """Return a sentence on why no row is a task: the commonest reason, with its first text."""
         ((reason, count),) = rejected.most_common(1)
         row = next(row for row in self._rows if row["rejection"] == reason)
         text = str(row.get("generation_text") or row.get("program") or "")[:SHOWN]

@@ -40,9 +40,9 @@ class Nearest:
 
 
 def pieces(text: str) -> list[tuple[str, ...]]:
-    """Return the words of a text and its pairs of neighbouring words; the nth of its kind says n.
+    """Return the words of a text and its pairs of neighbouring words, each with a number.
 
-    So two texts share as many pieces as their bags have in common.
+    The nth equal piece has the number n, so two texts share as many pieces as their bags do.
     """
     words = _WORD.findall(text.casefold())
     seen: Counter[tuple[str, ...]] = Counter()
@@ -59,7 +59,7 @@ def nearest(
     """Return the nearest earlier text of each new one, the oldest of those that are equally near.
 
     Args:
-        new: the texts that are placed, in order.
+        new: the texts to compare, in order.
         earlier: the texts before them, oldest first.
         joins: whether each of `new` counts as an earlier text for those behind it. The places of
             `new` come after those of `earlier`. With None no text of `new` counts.
@@ -130,7 +130,7 @@ def _highest(
 
 
 def _units(vectors: ArrayLike) -> Similarities:
-    """Return vectors of length 1, each in the direction that it had."""
+    """Return the vectors scaled to length 1; those of length 0 stay."""
     rows = np.asarray(vectors, dtype=np.float64)
     if rows.size == 0:
         return np.zeros((0, 0))

@@ -21,13 +21,13 @@ def resemblances(
 ) -> list[dict[str, Any]]:
     """Return the columns nearest_task_id, similarity, nearest_test_id and test_similarity.
 
-    A text that spells no task gets an empty row.
+    A text without a task gets an empty row.
 
     Args:
-        domain: whose embedding says how alike two requests are, if it has one; else their programs
+        domain: its embedding, if it has one, says how alike two requests are; else their programs
             do.
-        rows: the rows of `tasks` that an epoch has made, in order. A valid one is an earlier task
-            for those behind it.
+        rows: the epoch's rows of `tasks`, in order. A valid one is an earlier task for those behind
+            it.
         data: the run's base and held-out tasks.
         recent: tasks of earlier epochs, oldest first.
     """
@@ -77,5 +77,5 @@ def _columns(
 
 
 def _tasks(rows: pl.DataFrame) -> Sequence[Row]:
-    """Return the valid tasks among rows, with what they are compared by."""
+    """Return the valid tasks among rows, with the columns of the comparison."""
     return rows.filter(pl.col("valid")).select("task_id", "prompt", "program").to_dicts()

@@ -1,8 +1,8 @@
 """A model as the teacher of the arm offline: it writes one set of tasks, before epoch 1.
 
 The teacher reads the domain's own messages, as pi_env does, and the same rules admit its tasks: a
-text that spells no task becomes a row with its reason. The messages do not say how the agent does,
-because the teacher writes before the agent has done anything.
+text without a task becomes a row with its reason. The messages do not say how the agent does,
+because the teacher writes before the agent has attempted anything.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from schemas.registry import empty
 class Teacher(Protocol):
     """A model that writes texts of tasks.
 
-    One request that fails is an answer with finish_reason `error`; raises EngineError when nothing
-    can be written.
+    A failed request becomes an answer with finish_reason `error`. Raises EngineError when the model
+    cannot write at all.
     """
 
     def write(self, asked: Sequence[TaskRequest]) -> list[TaskText]:
@@ -83,15 +83,15 @@ def teach(
     seed_for: SeedFor,
     progress: Progress,
 ) -> Output:
-    """Return what a teacher writes until `count` tasks are admitted or max_generations is reached.
+    """Let a teacher write until it has `count` admitted tasks or has used max_generations.
 
     Args:
         teacher: the model.
         domain: what it writes tasks for.
         settings: generations of a context, and their bound.
         count: tasks of the set.
-        data: the run's base and held-out tasks; the base tasks are shown to the teacher.
-        epoch: number of the round that the set is made for.
+        data: the run's base and held-out tasks; the teacher sees the base tasks.
+        epoch: number of the first round that uses the set.
         scope: the stage's, for ids.
         seed: the run's, which orders the contexts.
         seed_for: the seed of a generation.

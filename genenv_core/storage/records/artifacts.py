@@ -1,7 +1,7 @@
-"""Writing a stage's output and reading it back: parts first, the manifest last.
+"""Writes a stage's output, parts first and the manifest last, and reads it back.
 
-No manifest: nothing happened. Readers follow manifests only; a part that is missing or altered
-makes its manifest a miss: the log names it, and the stage is computed again.
+Without a manifest, no output exists. Readers follow manifests only. A missing or altered part makes
+its manifest a miss: the log names the part, and the run computes the stage again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ArtifactWriter:
     """Collects the parts of one stage; `commit` makes them visible all at once."""
 
     def __init__(self, store: Store, stage: str, parts: Mapping[str, Any], key: str) -> None:
-        """Start an output; nothing is visible before `commit`."""
+        """Start an output, which only `commit` makes visible."""
         self._store = store
         self._stage = stage
         self._key = key
@@ -57,19 +57,19 @@ class ArtifactWriter:
 
     @property
     def key_parts(self) -> Mapping[str, Any]:
-        """Return what is hashed into the key of the output."""
+        """Return the parts of the output's key."""
         return self._key_parts
 
     def table(self, table: str, frame: pl.DataFrame) -> None:
-        """Add the rows of a table to the output, validated."""
+        """Validate the rows of a table and add them to the output."""
         self._parts.append(self.written(table, frame, f"{table}.parquet"))
 
     def written(self, table: str, frame: pl.DataFrame, name: str) -> Part:
-        """Validate rows and write them as a part that is not in the output yet; returns it."""
+        """Validate rows and write them as a part that is not in the output yet; return it."""
         return write_part(self._store, table, validate(table, frame), name)
 
     def adopt(self, parts: Iterable[Part]) -> None:
-        """Add parts that are written already (the shards of this stage, for one)."""
+        """Add parts that exist already, such as the shards of this stage."""
         self._parts.extend(parts)
 
     def checkpoint(self, name: str, folder: Path) -> None:
@@ -78,7 +78,7 @@ class ArtifactWriter:
             sha = file_sha256(source)
             size = source.stat().st_size
             path = paths.part(sha, source.suffix)
-            # One that is whole is never removed: another process may have just written it.
+            # Never remove a whole one: another process may have just written it.
             if not _is_whole(self._store, path, sha, size):
                 self._store.delete(path)
             if not self._store.touch(path):  # so that gc leaves it to us
@@ -88,9 +88,9 @@ class ArtifactWriter:
             )
 
     def commit(self, facts: Mapping[str, Any]) -> tuple[Manifest, bool]:
-        """Write the manifest; returns it and whether this call won.
+        """Write the manifest; return it and whether this call won.
 
-        When another process committed the same key first, its manifest is returned: one winner.
+        When another process committed the same key first, returns that one's manifest.
         """
         found = leaves(facts, f"facts of stage {self._stage}")
         if bad := not_finite((name, one) for name, one in found if isinstance(one, float)):
@@ -104,7 +104,7 @@ class ArtifactWriter:
         )
         path = paths.manifest(self._stage, self._key)
         data = manifest.to_bytes()
-        if manifest.checkpoints:  # weights that gc had collected are there again
+        if manifest.checkpoints:  # weights that gc had collected exist again
             self._store.delete(paths.retired(self._stage, self._key))
         try:
             self._store.create(path, data)
@@ -124,12 +124,12 @@ class ArtifactWriter:
 
 
 class Artifacts:
-    """Reads finished stages of a store; every part is digested once a process."""
+    """Reads finished stages of a store; digests every part once a process."""
 
     def __init__(self, store: Store, *, shared: bool = False) -> None:
-        """Read from a store; of one that others write, `shared`, messages name the root.
+        """Read from a store; messages name the root of one that others write, `shared`.
 
-        Of such a store, copying compares the bytes of weights, and nothing does before.
+        In such a store, only copying compares the bytes of weights.
         """
         self.store = store
         self._shared = shared
@@ -137,7 +137,7 @@ class Artifacts:
         self._verified: set[str] = set()
 
     def find(self, stage: str, key: str) -> Manifest | None:
-        """Return the manifest of a finished, undamaged stage, or None; damage is warned about."""
+        """Return the manifest of a finished, undamaged stage, or None; log a warning for damage."""
         path = paths.manifest(stage, key)
         damaged = f"manifest={path}{self._place} unreadable, taken as a miss"
         manifest = find_record(self.store, path, Manifest.from_bytes, damaged)
@@ -155,7 +155,7 @@ class Artifacts:
         return manifest
 
     def load(self, ref: ArtifactRef) -> Manifest:
-        """Return the manifest that a reference names; raises IntegrityError when it is gone."""
+        """Return the manifest that a reference names; raises IntegrityError when it is missing."""
         manifest = self.find(ref.stage, ref.key)
         if manifest is None or manifest.digest != ref.digest:
             raise IntegrityError(
@@ -172,10 +172,10 @@ class Artifacts:
         return pl.concat(frames) if frames else empty(table)
 
     def checkpoint(self, manifest: Manifest, name: str) -> Path:
-        """Return a folder with the checkpoint's files, laid out once and shared afterwards.
+        """Return a folder with the checkpoint's files; lays it out once, for all to share.
 
-        Weights that lie in another root are copied here first. Raises Retired when gc has
-        collected them, and as `fetch`.
+        Copies weights that lie in another root here first. Raises Retired when gc has collected
+        them, and as `fetch`.
         """
         files = manifest.of_checkpoint(name)
         if not files:
@@ -214,7 +214,7 @@ class Artifacts:
         return bool(held and path.samefile(held)) or file_sha256(path) == part.sha256
 
     def damage(self, parts: Iterable[Part]) -> str:
-        """Return what is wrong with parts in a few words, '' when nothing is."""
+        """Return in a few words what is wrong with parts, or ''."""
         parts = list(parts)
         for part, stat in zip(parts, self.store.stats([p.path for p in parts]), strict=True):
             if stat is None:
@@ -223,7 +223,7 @@ class Artifacts:
                 return (
                     f"part {part.name} ({part.path}) has {stat.bytes} bytes, expected {part.bytes}"
                 )
-            # Where digests lie beside the objects, the bytes are read when they are used.
+            # Where digests lie beside the objects, only the use of a part reads its bytes.
             unread = part.sha256 if self._shared and not part.table else ""
             digest = stat.sha256 or unread or self._read_digest(part)
             if digest == TORN:
@@ -233,7 +233,7 @@ class Artifacts:
         return ""
 
     def _read_digest(self, part: Part) -> str:
-        """Return the digest of a part's bytes, read once a process, or `TORN`."""
+        """Return the digest of a part's bytes, or `TORN`; read them once a process."""
         if part.table and not has_footer(self.store.local(part.path)):
             return TORN
         if part.sha256 in self._verified:
@@ -257,12 +257,12 @@ def reference(manifest: Manifest) -> ArtifactRef:
 
 
 def write_part(store: Store, table: str, frame: pl.DataFrame, name: str) -> Part:
-    """Write validated rows as a part under the name of its content; returns it."""
+    """Write validated rows as a part under the name of its content; return it."""
     data = to_parquet(table, frame)
     sha = sha256(data)
     path = paths.part(sha, ".parquet")
-    # Equal content has an equal name, so a part that is there already is this one; touched, gc
-    # leaves it to us. A damaged one is written anew.
+    # Equal content has an equal name, so an existing part is this one; the touch keeps gc from it.
+    # A damaged one is written anew.
     if not _is_whole(store, path, sha, len(data)) or not store.touch(path):
         store.replace(path, data)
     ids = frame.get_column(TABLES[table].id_column)
@@ -279,7 +279,7 @@ def write_part(store: Store, table: str, frame: pl.DataFrame, name: str) -> Part
 
 
 def _is_whole(store: Store, path: str, sha: str, size: int) -> bool:
-    """Return whether the object is there with this content."""
+    """Return whether the object exists with this content."""
     (stat,) = store.stats([path])
     if stat is None or stat.bytes != size:
         return False

@@ -1,7 +1,8 @@
 """Branches: what a run takes over from another one, by the keys under which it is stored.
 
-The record is written once, before the branch's first stage. From then on the branch needs the
-stored outputs and not the other run, which may go on, be drawn anew or be dropped. It is in no key.
+`note_branch` writes the record once, before the branch's first stage. From then on the branch needs
+the stored outputs and not the other run, which may go on, draw stages anew or be dropped. No key
+holds the record.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ log = logging.getLogger("genenv.storage")
 class Branch(SealedRecord):
     """Where a run branches off: `epochs` has stage -> key of each epoch that it takes over.
 
-    `draws` are the draws of later stages at that moment, so that the branch differs from the other
-    run in its settings alone.
+    `draws` are the draws of later stages at that moment, so that only its settings make the branch
+    differ from the other run.
     """
 
     run_id: str
@@ -63,7 +64,7 @@ def read_branch(store: Store, run_id: str) -> Branch | None:
 
 
 def origin_of(store: Store, run_id: str) -> BranchPoint | None:
-    """Return where a run branches off, for people; damage is warned about and taken as nowhere."""
+    """Return where a run branches off, for people; log a warning for damage and return None."""
     try:
         branch = read_branch(store, run_id)
     except IntegrityError as error:
@@ -75,15 +76,15 @@ def origin_of(store: Store, run_id: str) -> BranchPoint | None:
 def find_branch(
     store: Store, config: RunConfig, point: BranchPoint | None, where: str = "--from"
 ) -> Branch | None:
-    """Return what a run with a name takes over from another one, None for nothing; notes nothing.
+    """Return what a run with a name takes over from another one, or None, without noting it.
 
-    A run that branched off once stays a branch, without a `point` too. Raises ConfigError when the
-    settings do not fit, as `branch_off`, and for a run that is there and began otherwise.
+    A run that branched off once stays a branch, also without a `point`. Raises ConfigError when the
+    settings do not fit, as `branch_off`, and for an existing run that began otherwise.
     """
     run = str(config.run_id)
     noted = read_branch(store, run)
     if noted is not None and point in (None, noted.point):
-        # Its own settings fitted when it was made, and the other run may be gone by now.
+        # Its own settings fitted when it branched off, and the other run may be gone by now.
         _check_settings(store, (run, noted.run_id), noted.point, config, where)
         return noted
     if point is None:
@@ -124,7 +125,7 @@ def _check_settings(
 def branch_off(store: Store, point: BranchPoint, where: str = "--from") -> Branch:
     """Return what a branch takes over, without noting it.
 
-    Raises ConfigError for a run that is not there or has not finished the epoch, and for one that
+    Raises ConfigError for a run that does not exist or has not finished the epoch, and for one that
     another genenv made of other stages.
     """
     if unknown := unknown_run(store, point.run_id):
@@ -150,9 +151,9 @@ def branch_off(store: Store, point: BranchPoint, where: str = "--from") -> Branc
 def _not_whole(
     point: BranchPoint, epoch: int, keys: Mapping[str, str], needed: Collection[str]
 ) -> str:
-    """Return why an epoch cannot be taken over, and what to do; '' for one that can.
+    """Return why a branch cannot take an epoch over, and a remedy; '' for one that it can.
 
-    One with the key of `LAST` was finished by the genenv of then, whose stages may be others.
+    An older genenv, with other stages, may have finished an epoch that has the key of `LAST`.
     """
     if unknown := sorted(keys.keys() - STAGES.keys()):
         return (
@@ -176,7 +177,7 @@ def _not_whole(
 
 
 def note_branch(store: Store, run_id: str, branch: Branch) -> Branch:
-    """Note what a run takes over; returns what is noted, which may be another process's."""
+    """Note what a run takes over; return the stored note, which may be another process's."""
     if branch.draws:
         merge_draws(store, run_id, Draws(numbers=branch.draws))
     try:
@@ -187,10 +188,10 @@ def note_branch(store: Store, run_id: str, branch: Branch) -> Branch:
 
 
 def taken_over(artifacts: Artifacts, branch: Branch) -> list[dict[str, Manifest]]:
-    """Return the outputs that a branch takes over, by epoch and stage, each of them verified.
+    """Verify the outputs that a branch takes over, and return them by epoch and stage.
 
-    Raises IntegrityError for one that is missing or damaged, and ConfigError for epochs that do not
-    follow from each other: a run whose settings were changed on its way has such.
+    Raises IntegrityError for a missing or damaged one, and ConfigError for epochs that do not
+    follow from each other, as in a run that changed its settings on the way.
     """
     found: list[dict[str, Manifest]] = []
     for epoch, keys in enumerate(branch.epochs):
@@ -211,7 +212,7 @@ def taken_over(artifacts: Artifacts, branch: Branch) -> list[dict[str, Manifest]
 
 
 def _check_history(point: BranchPoint, epochs: list[dict[str, Manifest]]) -> None:
-    """Raise ConfigError unless each output was read in its epoch, and each epoch goes on."""
+    """Raise ConfigError unless a stage read each output in its epoch, and epochs follow on."""
     agent = ""
     for number, outputs in enumerate(epochs):
         read = set[str]().union(*(_texts(one.key_parts.get("inputs")) for one in outputs.values()))

@@ -1,4 +1,4 @@
-"""How two runs of a store differ: configuration, data, code, versions, and from which stage on.
+"""Finds how two runs of a store differ: configuration, data, code, versions, and the first stage.
 
 It reads the parts of the stages' keys, so it does not show a difference that changes no key.
 """
@@ -19,10 +19,10 @@ from genenv_core.storage.records.runs import TRACKED, RunLog, place_of
 from genenv_core.storage.store.protocol import Store
 
 GIVEN = ("base_file", "agent_model", "env_model", "offline", "teacher", "model", "simulator")
-"""Inputs of stages that no stage made: files and models that people give."""
+"""Inputs of stages that come from people: files and models."""
 
 NO_SETTING = ("run_id", "root")
-"""Fields of a configuration in which two runs of one root differ always, or never."""
+"""Fields of a configuration that always or never differ between two runs of one root."""
 
 _Keys = Mapping[tuple[int, str], str]
 """The key of each stage, by epoch and stage."""
@@ -44,7 +44,7 @@ class Differing:
     """What differs, a line each: `rwr.steps 16 -> 12`.
 
     Of `compared` stages, which both runs have, `same` have equal keys. `only` counts the stages
-    that one of them has alone. `branches` says of each where it branches off, '' for nowhere.
+    that only one of them has. `branches` says of each where it branches off, or ''.
     """
 
     configuration: tuple[str, ...]
@@ -91,9 +91,9 @@ def differing(store: Store, one: str, other: str) -> Differing:
 
 
 def first_difference(store: Store, one: str, other: str) -> FirstDifference | None:
-    """Return the first stage of the run `other` that differs from the run `one`; None for none.
+    """Return the first stage of the run `other` that differs from the run `one`, or None.
 
-    It reads the parts of that stage's keys alone.
+    It reads only the parts of that stage's keys.
     """
     places = [dict(_places(RunLog(store, run))) for run in (one, other)]
     return next(_differences(store, *places), None)
@@ -128,7 +128,7 @@ def _origin(store: Store, run: str) -> str:
 
 
 def _order(place: tuple[int, str]) -> tuple[int, int]:
-    """Return where a stage is in a run."""
+    """Return the place of a stage in a run, to sort by."""
     return place[0], place_of(place[1])
 
 

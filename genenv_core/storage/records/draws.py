@@ -1,9 +1,9 @@
-"""Further draws of stages: a run that has one stage drawn anew, and what follows from it.
+"""Further draws of stages: a run may draw one stage anew, and with it all that follow.
 
 Stage and epoch have a number of draws, 0 without a record; a number above 0 is part of the stage's
-key and of its seeds. The number is written before the work, so whatever continues the run repeats
-that draw. Until the run has come to its end, a command that asks for the draw gets the same one.
-The outputs of earlier draws are named here, so gc keeps them.
+key and of its seeds. A command writes the number before the work, so every later command repeats
+that draw. Until the run has reached its end, a command that asks for the draw gets the same one.
+The record names the outputs of earlier draws, so gc keeps them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genenv_core.storage.store.protocol import Store
 
 
 class Draws(SealedRecord):
-    """The draws of a run by `STAGE@EPOCH`, those not carried through, and the earlier outputs."""
+    """The draws of a run by `STAGE@EPOCH`, the unfinished ones, and the earlier outputs."""
 
     numbers: dict[str, int] = Field(default_factory=dict[str, int])
     open: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Draws(SealedRecord):
         return self.numbers.get(f"{stage}@{epoch}", 0)
 
     def forced(self, stage: str, epoch: int, earlier: tuple[tuple[str, str], ...]) -> Draws:
-        """Return the draws with one more of a stage, or these if it is not carried through yet."""
+        """Return the draws with one more of a stage, or these if its last draw is unfinished."""
         name = f"{stage}@{epoch}"
         if name in self.open:
             return self
@@ -55,7 +55,7 @@ def next_draws(store: Store, run_id: str, stage: str, epoch: int) -> Draws:
 
 
 def force_draw(store: Store, run_id: str, stage: str, epoch: int) -> Draws:
-    """Note one more draw of a stage; returns all draws. Raises as `next_draws`."""
+    """Note one more draw of a stage; return all draws. Raises as `next_draws`."""
     earlier = _earlier(store, run_id, stage, epoch)
     while True:
         before, draws = _read(store, run_id)
@@ -65,7 +65,7 @@ def force_draw(store: Store, run_id: str, stage: str, epoch: int) -> Draws:
 
 
 def close_draws(store: Store, run_id: str) -> None:
-    """Note that the run has come to its end with its draws."""
+    """Note that the run has reached its end with its draws."""
     while True:
         before, draws = _read(store, run_id)
         after = draws.model_copy(update={"open": ()})
@@ -74,7 +74,7 @@ def close_draws(store: Store, run_id: str) -> None:
 
 
 def merge_draws(store: Store, run_id: str, coming: Draws) -> None:
-    """Note the draws of a run that is copied to this store."""
+    """Note the draws of a run that a command copies to this store."""
     while True:
         before, there = _read(store, run_id)
         numbers = {
@@ -88,7 +88,7 @@ def merge_draws(store: Store, run_id: str, coming: Draws) -> None:
 
 
 def _earlier(store: Store, run_id: str, stage: str, epoch: int) -> tuple[tuple[str, str], ...]:
-    """Return the outputs that a further draw replaces: of the stage and of all that comes after."""
+    """Return the outputs that a further draw replaces: of the stage and of all later ones."""
     run = RunLog(store, run_id)
     if stage not in run.keys(epoch):
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Where a command ended a run before its last epoch, by `--until`.
+"""Notes where a command ended a run before its last epoch, by `--until`.
 
-The record lies beside the run's configuration until the next command takes the run on, so whoever
-watches the run from anywhere knows that nobody is at work on it.
+The record lies beside the run's configuration until the next command continues the run. It shows
+everybody who watches the run that no process works on it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class Ending(SealedRecord):
     epoch: int
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the stage and the epoch in words."""
         return f"{self.stage} of epoch {self.epoch}"
 
 
 def note_ending(store: Store, run_id: str, ending: Ending) -> None:
-    """Note that a run has ended after a stage, as asked."""
+    """Note that a run has ended after a stage, as its command asked."""
     store.replace(paths.run_ending(run_id), ending.to_bytes())
 
 
 def clear_ending(store: Store, run_id: str) -> None:
-    """Note that a command takes the run on."""
+    """Note that a command continues the run."""
     with contextlib.suppress(NotFound):
         store.read(paths.run_ending(run_id))
         store.delete(paths.run_ending(run_id))
@@ -41,7 +41,7 @@ def clear_ending(store: Store, run_id: str) -> None:
 def read_ending(store: Store, run_id: str) -> Ending | None:
     """Return where the newest command ended as asked, None where it did not.
 
-    Warns of a damaged record, and ignores it.
+    Logs a warning for a damaged record, and ignores it.
     """
     path = paths.run_ending(run_id)
     damaged = f"run={run_id} where it ended is unreadable: {path}"

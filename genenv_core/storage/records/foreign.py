@@ -1,8 +1,8 @@
-"""Weights that lie in another root: a stage was taken from there, and nothing here needed them yet.
+"""Weights that lie in another root: a run took a stage from there, and has not needed them yet.
 
-Such a stage is a hit, as one is whose weights were collected: its tables and the digests of its
-checkpoints are here. Whoever needs the weights has them copied here from the root that the note
-names. A note counts only while the weights are not here.
+Such a stage is a hit, like one whose weights gc has collected: its tables and the digests of its
+checkpoints are here. `fetch` copies the weights here from the root that the note names, when a
+stage needs them. A note counts only while the weights are not here.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from genenv_core.storage.store.protocol import Store
 log = logging.getLogger("genenv.storage")
 
 WEIGHTS = ".safetensors"
-"""Suffix of what is left where it lies; tokenizers and settings are small, and come along."""
+"""Suffix of files that stay in the other root; small tokenizers and settings come along."""
 
 
 class ForeignWeights(SealedRecord):
     """The note that the weights of a stage's output lie in another root.
 
-    With a `fault` they cannot be had from there: the stage is computed here, and looked for in no
-    other root.
+    With a `fault` the other root cannot give them: the run computes the stage here, and looks for
+    it in no other root.
     """
 
     stage: str
@@ -42,28 +42,28 @@ class ForeignWeights(SealedRecord):
 
 
 def left_behind(manifest: Manifest) -> tuple[Part, ...]:
-    """Return the parts of an output that are not copied before something needs them."""
+    """Return the parts of an output that stay in the other root until a stage needs them."""
     return tuple(p for p in manifest.parts if not p.table and p.path.endswith(WEIGHTS))
 
 
 def note_foreign(store: Store, note: ForeignWeights) -> None:
-    """Note where an output's weights lie, in place of what was noted before."""
+    """Note where an output's weights lie, in place of an earlier note."""
     store.replace(paths.foreign(note.stage, note.key), note.to_bytes())
 
 
 def read_foreign(store: Store, stage: str, key: str) -> ForeignWeights | None:
-    """Return the note of a stage, also one with a fault; damage is warned about."""
+    """Return the note of a stage, also one with a fault; log a warning for damage."""
     path = paths.foreign(stage, key)
     damaged = f"foreign={path} unreadable, taken as not there"
     return find_record(store, path, ForeignWeights.from_bytes, damaged)
 
 
 def find_foreign(store: Store, manifest: Manifest) -> ForeignWeights | None:
-    """Return where the weights of an output can be had, None where nothing says it."""
+    """Return the note on where the weights of an output lie, None without a valid one."""
     if not left_behind(manifest):
         return None
     found = read_foreign(store, manifest.stage, manifest.key)
-    # The stage may have been computed here since, with other bytes.
+    # A run may have computed the stage here since, with other bytes.
     return found if found and not found.fault and found.parts == left_behind(manifest) else None
 
 
@@ -102,7 +102,7 @@ def fetch(store: Store, note: ForeignWeights, parts: Iterable[Part]) -> None:
 
 
 def give_up(store: Store, stage: str, key: str) -> bool:
-    """Note that weights cannot be had from where they lie, if so; returns whether that is news."""
+    """Note that the other root cannot give the weights, if so; return whether that is news."""
     note = read_foreign(store, stage, key)
     if note is None or note.fault:
         return False

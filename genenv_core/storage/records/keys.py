@@ -1,6 +1,6 @@
 """Stage keys: the content address of a stage's inputs, decodable into its parts.
 
-The run id and the root are not in it, so runs with one configuration share stages.
+The key has neither run id nor root, so runs with one configuration share stages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def key_parts(
     epoch: int,
     runtime: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return everything that a stage's result depends on, readable.
+    """Return everything that a stage's result depends on, as readable values.
 
     `code` is the digest of the stage's source, `config` the dotted fields that it reads, `inputs`
     the digests of its input artifacts, `runtime` what else changes the numbers (library versions,
@@ -63,8 +63,8 @@ def changed(
 ) -> dict[str, tuple[bytes | None, bytes | None]]:
     """Return dotted path -> canonical JSON of each leaf that differs, in both keys' parts.
 
-    Values are compared as the digest sees them, and mappings and sequences are taken apart down to
-    their leaves. A key without a draw is one of the first draw, 0.
+    It compares values as the digest sees them, and takes mappings and sequences apart down to their
+    leaves. A key without a draw is one of the first draw, 0.
     """
     before, after = _flat(old), _flat(new)
     return {

@@ -1,7 +1,8 @@
-"""Labels of a run: tags, a note, a pin. They are no part of the run's identity or of a key.
+"""Labels of a run: tags, a note, a pin. They belong neither to the run's identity nor to a key.
 
 The record lies beside the run's configuration. Every change reads it, changes it, and writes it
-only if nobody wrote it meanwhile, so two people who tag one run at once both see their tag.
+only if nobody else has written it meanwhile, so two people who tag one run at once both see their
+tag.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from genenv_core.storage.store.finding import kept_record
 from genenv_core.storage.store.protocol import Store
 
 TAG = r"[A-Za-z0-9][A-Za-z0-9._:/=+-]{0,62}"
-"""What a tag may be: it goes into commands and SQL without quotes."""
+"""Form of a tag, which goes into commands and SQL without quotes."""
 
 NOTE_CHARACTERS = 1000
 
@@ -44,7 +45,7 @@ class Change(Record):
     def applied(self, labels: Labels) -> Labels:
         """Return the labels after this change.
 
-        Raises ConfigError for a tag to remove that is not there.
+        Raises ConfigError for a tag to remove that does not exist.
         """
         if missing := sorted(set(self.remove) - set(labels.tags)):
             known = ", ".join(labels.tags) or "none"
@@ -62,7 +63,7 @@ def change_of(
     note: str | None = None,
     pinned: bool | None = None,
 ) -> Change:
-    """Return a change, checked: raises ConfigError for a tag or a note that cannot be one."""
+    """Return a checked change; raises ConfigError for an invalid tag or note."""
     add, remove = tuple(add), tuple(remove)
     for tag in add:
         if not re.fullmatch(TAG, tag):
@@ -83,14 +84,14 @@ def change_of(
 
 
 def read_labels(store: Store, run_id: str) -> Labels:
-    """Return a run's labels; warns of a damaged record, and ignores it."""
+    """Return a run's labels; log a warning for a damaged record, and ignore it."""
     return _read(store, run_id)[1]
 
 
 def change_labels(store: Store, run_id: str, change: Change) -> Labels:
-    """Change a run's labels; returns them.
+    """Change a run's labels, and return them.
 
-    Raises ConfigError for a tag to remove that is not there.
+    Raises ConfigError for a tag to remove that does not exist.
     """
     path = paths.run_labels(run_id)
     while True:
@@ -103,9 +104,9 @@ def change_labels(store: Store, run_id: str, change: Change) -> Labels:
 
 
 def merged(there: Labels, coming: Labels) -> Labels:
-    """Return the labels of a run and its copy as one: no tag, note or pin of either is lost.
+    """Merge the labels of a run and its copy: keeps the tags and the pin of both.
 
-    Where both have a note, the one that is there stays.
+    Where both have a note, that of `there` stays.
     """
     return Labels(
         tags=tuple(sorted({*there.tags, *coming.tags})),

@@ -1,4 +1,4 @@
-"""Manifests and references: what a finished stage wrote, and how others point to it."""
+"""Manifests and references: the output of a finished stage, and how others point to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Part(Record):
 
 
 class Shard(SealedRecord):
-    """The record of a finished shard of a stage that is not finished."""
+    """The record of a finished shard of an unfinished stage."""
 
     parts: tuple[Part, ...]
 
@@ -44,9 +44,9 @@ class Shard(SealedRecord):
 class Manifest(SealedRecord):
     """The record written last: its existence means that the stage is complete.
 
-    `key_parts` is what was hashed into `key`, readable. `facts` are small results that other
-    stages and people read (counts, metrics); like the parts they are reproducible, so wall-clock
-    numbers are not here but in `stage_runs`.
+    `key_parts` are the readable parts of `key`. `facts` are small results that other stages and
+    people read (counts, metrics). Like the parts they are reproducible, so `stage_runs` has the
+    wall-clock numbers.
     """
 
     stage: str
@@ -59,8 +59,8 @@ class Manifest(SealedRecord):
     def digest(self) -> str:
         """Return the digest of the output alone: names, contents, facts; not of the key.
 
-        A stage computed again under another key with an equal output has an equal digest, so what
-        depends on it stays cached.
+        A stage computed again under another key with an equal output has an equal digest, so later
+        stages stay cached.
         """
         return digest(
             {"parts": sorted((p.name, p.sha256) for p in self.parts), "facts": self.facts}
@@ -131,7 +131,7 @@ class CheckpointRef(Record):
 class FileRef(Record):
     """A file or folder outside of the store; its content, not its name, is in stage keys.
 
-    `path` is absolute: processes that work in other folders read it too.
+    `path` is absolute, because processes in other folders read it too.
     """
 
     path: str
@@ -180,7 +180,7 @@ def first_maker(published: Manifest | None) -> str:
     """Return the stage that made the checkpoints of epoch 0, by the output of its `publish`.
 
     A run may have begun with other settings, so a warm start in its log is not always its own.
-    Without that output it is bootstrap.
+    Without that output it returns bootstrap.
     """
     inputs: Mapping[str, Any] = published.key_parts.get("inputs", {}) if published else {}
     return WARM if WARM in inputs else FIRST

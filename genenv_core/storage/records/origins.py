@@ -1,8 +1,8 @@
-"""Notes who computed a stage: the run, when, and what it cost then.
+"""Notes who computed a stage: the run, the time, and the cost.
 
-A manifest says nothing of it, because equal work must leave equal bytes. The note lies apart, is
-written by the process whose manifest won, and goes when the manifest goes. It is history: without
-it, or with a damaged one, the stage is reused all the same.
+A manifest cannot hold that, because equal work must leave equal bytes. The process whose manifest
+won writes the note beside it, and gc removes both together. The note is history: without it, or
+with a damaged one, runs reuse the stage all the same.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from genenv_core.storage.store.protocol import Store
 
 
 class Origin(SealedRecord):
-    """The attempt that computed a stage; `seconds` is None when it was killed before it knew.
+    """The attempt that computed a stage; `seconds` is None for one killed before it knew.
 
-    `root` is where that was, None for this root.
+    `root` is the root where it did, None for this one.
     """
 
     stage: str
@@ -32,7 +32,7 @@ class Origin(SealedRecord):
     root: str | None = None
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the origin as a phrase."""
         cost = "" if self.seconds is None else f" in {self.seconds:.1f} s"
         where = f" of {self.root}" if self.root else ""
         when = f"{self.started_at:%Y-%m-%d %H:%M} UTC"
@@ -40,7 +40,7 @@ class Origin(SealedRecord):
 
 
 def note_origin(store: Store, origin: Origin, *, replace: bool = True) -> None:
-    """Note who computed a stage; without `replace`, only where nothing is noted."""
+    """Note who computed a stage; without `replace`, only where no note exists."""
     path = paths.origin(origin.stage, origin.key)
     if replace:
         store.replace(path, origin.to_bytes())
@@ -50,7 +50,7 @@ def note_origin(store: Store, origin: Origin, *, replace: bool = True) -> None:
 
 
 def find_origin(store: Store, stage: str, key: str) -> Origin | None:
-    """Return who computed a stage, None where nobody noted it; damage is warned about."""
+    """Return who computed a stage, None without a note; log a warning for a damaged one."""
     path = paths.origin(stage, key)
     damaged = f"origin={path} unreadable, taken as not there"
     return find_record(store, path, Origin.from_bytes, damaged)

@@ -13,16 +13,16 @@ from genenv_core.storage.records.manifest import Part
 from genenv_core.storage.store.protocol import Stat, Store
 
 AT_ONCE = 8
-"""Files that are on their way at the same time."""
+"""Files in transit at the same time."""
 
 Source = Callable[[Part], Store]
-"""Returns the store that a part is copied from."""
+"""Returns the store that has a part."""
 
 
 def copy_parts(source: Source, target: Store, parts: Sequence[Part]) -> Iterator[int]:
-    """Copy parts, some at the same time; yields for each the bytes that went over.
+    """Copy parts, some at the same time; yield for each the copied bytes.
 
-    Nothing is written to a source, not even a link: its files may be another team's. Raises as
+    It writes nothing to a source, not even a link: its files may be another team's. Raises as
     `copy_part`.
     """
     stats = target.stats([part.path for part in parts])
@@ -35,10 +35,10 @@ def copy_parts(source: Source, target: Store, parts: Sequence[Part]) -> Iterator
 
 
 def copy_part(source: Source, target: Store, part: Part, there: Stat | None) -> int:
-    """Copy a part unless it is `there` and whole; returns the bytes that went over.
+    """Copy a part unless it is `there` and whole; return the copied bytes.
 
-    Raises NotFound when the source has none, IntegrityError when it has other bytes, and
-    StorageError when one of both cannot be read or written.
+    Raises NotFound when the source lacks it, IntegrityError when the source has other bytes, and
+    StorageError when reading or writing fails.
     """
     if there:
         whole = there.bytes == part.bytes and part.sha256 == (

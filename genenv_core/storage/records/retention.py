@@ -1,8 +1,8 @@
-"""Which checkpoints are superseded, and the note that stays when gc collects their weights.
+"""Decides which checkpoints are superseded, and keeps a note when gc collects their weights.
 
-A stage whose weights were collected stays a hit: its tables and the digests of its checkpoints are
-all that a replay needs. Whoever reads the weights gets `Retired`; `restore` takes the notes of a
-run back, so that its stages are misses and the same command computes them again.
+A stage without its collected weights stays a hit: its tables and the digests of its checkpoints are
+all that a replay needs. Reading the weights raises `Retired`. `restore` deletes the notes of a run,
+so that its stages are misses and the same command computes them again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Keyed = tuple[str, str]
 
 
 class RetiredWeights(SealedRecord):
-    """The note that the weights of a stage's output were collected, and by which rule.
+    """The note that gc has collected the weights of a stage's output, and by which rule.
 
-    A part among `parts` that another output names too is still there.
+    A part among `parts` that another output names too still exists.
     """
 
     stage: str
@@ -38,7 +38,7 @@ class RetiredWeights(SealedRecord):
 
     @property
     def reason(self) -> str:
-        """Return what happened and what to do, for an error."""
+        """Return what happened and a remedy, for an error."""
         return (
             f"its weights were collected on {self.at:%Y-%m-%d} by a rule that keeps those of the "
             f"last {self.kept_epochs} epochs (`genenv gc`, execution.keep_checkpoints): say "
@@ -53,20 +53,20 @@ def weights_of(manifest: Manifest) -> tuple[Part, ...]:
 
 
 def find_retired(store: Store, manifest: Manifest) -> RetiredWeights | None:
-    """Return the note that an output's weights were collected, None when they were not."""
+    """Return the note that gc has collected an output's weights, None where it has not."""
     if not weights_of(manifest):
         return None
     path = paths.retired(manifest.stage, manifest.key)
     damaged = f"retired={path} unreadable, taken as not there"
     found = find_record(store, path, RetiredWeights.from_bytes, damaged)
-    # The stage may have been computed again since, with other bytes.
+    # A run may have computed the stage again since, with other bytes.
     return found if found and found.parts == weights_of(manifest) else None
 
 
 def restore(store: Store, run: RunLog, epochs: int) -> int:
-    """Take the notes of a run's collected weights back; returns how many there were.
+    """Delete the notes of a run's collected weights; return their number.
 
-    Weights that lie in another root are given up if they cannot be had from there, and count too.
+    It also gives up weights in another root that cannot give them, which count too.
     """
     outputs = {
         (stage, key): paths.retired(stage, key)
@@ -87,9 +87,9 @@ def kept_weights(
 ) -> set[Keyed]:
     """Return the outputs of one run, by epoch and stage, whose weights stay.
 
-    Those are bootstrap's; of the last `keep` finished epochs and of every unfinished one; for each
-    policy the latest published, which the next epoch starts from; and of the epoch of the best
-    agent, with the latest pi_env published by then.
+    Those are bootstrap's; those of the last `keep` finished epochs and of every unfinished one; for
+    each policy the latest published ones, which the next epoch starts from; and those of the epoch
+    of the best agent, with the latest pi_env published by then.
     """
     published = {
         epoch: manifest.facts

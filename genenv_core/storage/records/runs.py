@@ -1,7 +1,7 @@
 """Runs: the resolved configuration, which stages make up each epoch, and every attempt.
 
-A run is a thin layer over shared stages: it only names keys. What is here is history and may hold
-wall-clock times, hosts and process ids; nothing here enters a key.
+A run is a thin layer over shared stages: it only names keys. Its record is history and may hold
+wall-clock times, hosts and process ids; no key depends on it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,26 @@ from schemas.enums import StageState
 log = logging.getLogger("genenv.storage")
 
 TRACKED = "tracked"
-"""Pseudo-stage under which a run notes which publish stage's output is logged, and where."""
+"""Pseudo-stage under which a run notes the `publish` output that it has logged, and where."""
 
 _EVENT = re.compile(r"(\d+-\w+)-(\d+)-(?:start|end)\.json")
 
-# The highest attempt that this process has seen of each stage, so that it lists them once.
+# The highest attempt at each stage that this process has seen, so that it lists them once.
 _seen: dict[tuple[str, str], dict[str, int]] = {}
 _counting = threading.Lock()
 
-# What `leave_out` has said: root, run, reason.
+# Warnings of `leave_out`: root, run, reason.
 _said: set[tuple[str, str, str]] = set()
 
 
 class StageAttempt(SealedRecord):
-    """One try of a stage by a run; `seconds` is None while it runs or when it was killed.
+    """One try of a stage by a run; `seconds` is None while it runs, and for a killed one.
 
-    `attempt` counts from 1 and is given by `RunLog.begin`; `process` is what
-    `genenv_core.storage.store.process.identity` returns of the process. Of a reused stage,
-    `computed_by` is the run that computed it, `computed_at` when, `computed_seconds` what it took
-    then, and `computed_root` the root that it was taken from, None for this one. Of one that was
-    computed, `tokens` are those that it read and sampled, or drew, and `peak_memory` bytes the most
-    that its processes held.
+    `attempt` counts from 1; `RunLog.begin` gives it. `process` is the result of
+    `genenv_core.storage.store.process.identity`. For a reused stage, `computed_by` is the run that
+    computed it, `computed_at` the time, `computed_seconds` the cost, and `computed_root` the root
+    that had it, None for this one. For a computed stage, `tokens` are those that it read and
+    sampled, or drew, and `peak_memory` the most bytes that its processes held.
     """
 
     run_id: str
@@ -76,10 +75,10 @@ class StageAttempt(SealedRecord):
 
 
 class RunInfo(SealedRecord):
-    """What a run is: its resolved configuration, and when it was first started (UTC).
+    """A run's resolved configuration, and when it first started (UTC).
 
     `fixed_tasks` counts by domain the tasks of fixed sets, as `fixed_sets` of a domain does.
-    `folder` is where relative files of one's own code are read from; '' where there are none.
+    `folder` is the folder of relative files of one's own code; '' without such files.
     """
 
     run_id: str
@@ -92,8 +91,8 @@ class RunInfo(SealedRecord):
 class RunLog:
     """The record of one run; any number of threads and processes may write it at once.
 
-    A damaged file of it is warned about and taken as missing: it is history, and what a run still
-    needs of it is written anew when the run is repeated.
+    It logs a warning for a damaged file and takes it as missing: the record is history, and a
+    repeated run writes again what it still needs.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -108,9 +107,9 @@ class RunLog:
         fixed_tasks: Mapping[str, int] | None = None,
         folder: str = "",
     ) -> dict[str, Any]:
-        """Note the resolved configuration; a changed one (more epochs, say) replaces the old.
+        """Note the resolved configuration; a changed one (more epochs, say) replaces the old one.
 
-        Returns the configuration so far, an empty one for a new run.
+        Returns the configuration so far, {} for a new run.
         """
         try:
             known = self.info()
@@ -130,7 +129,7 @@ class RunLog:
         return known.config if known else {}
 
     def info(self) -> RunInfo:
-        """Return the run's configuration; raises NotFound for a run that has none."""
+        """Return the run's configuration; raises NotFound for a run without one."""
         path = paths.run_config(self.run_id)
         try:
             return RunInfo.from_bytes(self._store.read(path))
@@ -139,17 +138,17 @@ class RunLog:
             raise NotFound(f"{path} is damaged: {error}") from error
 
     def epochs(self) -> list[int]:
-        """Return the epochs of which something is finished, sorted; 0 is the start."""
+        """Return the epochs with a finished stage, sorted; 0 is the start."""
         return sorted(
             int(name.partition(".")[0]) for name in self._store.names(paths.epochs(self.run_id))
         )
 
     def keys(self, epoch: int) -> dict[str, str]:
-        """Return stage -> key of one epoch, as far as it got."""
+        """Return stage -> key of the finished stages of one epoch."""
         return self._keys(epoch)[1]
 
     def note_key(self, epoch: int, stage: str, key: str) -> bool:
-        """Note that a stage is finished under this key; returns whether that is news."""
+        """Note that a stage is finished under this key; return whether that is news."""
         while True:
             before, known = self._keys(epoch)
             if known.get(stage) == key:
@@ -157,7 +156,7 @@ class RunLog:
             after = EpochKeys(epoch=epoch, keys={**known, stage: key})
             path = paths.run_epoch(self.run_id, epoch)
             if stage in known:
-                # Its earlier output may be nobody's from now on: its age for gc begins here.
+                # Perhaps no run names its earlier output from now on: its age for gc begins here.
                 self._store.touch(paths.manifest(stage, known[stage]))
             if self._store.swap(path, before, after.to_bytes()):
                 return True
@@ -170,9 +169,9 @@ class RunLog:
         return data, dict(known.keys) if known else {}
 
     def begin(self, attempt: StageAttempt) -> StageAttempt:
-        """Write the first event of an attempt, which may be its last; returns it numbered.
+        """Write the first event of an attempt, which may be its last; return the numbered attempt.
 
-        Creating the event takes the number, so no two attempts have one, whoever makes them.
+        Creating the event takes the number, so no two attempts of any processes share one.
         """
         while True:
             number = self._next_number(attempt.epoch, attempt.stage)
@@ -182,7 +181,7 @@ class RunLog:
                 return numbered
 
     def end(self, attempt: StageAttempt) -> None:
-        """Write how an attempt that had begun has ended."""
+        """Write how a begun attempt has ended."""
         self._store.create(self._event(attempt, "end"), attempt.to_bytes())
 
     def events(self) -> dict[int, list[str]]:
@@ -195,15 +194,15 @@ class RunLog:
     def attempts(self, epochs: Collection[int] | None = None) -> list[StageAttempt]:
         """Return every attempt, of some epochs or of all, oldest first.
 
-        One without an end is `interrupted` when its process is known to be gone, or when the run
-        has tried the stage again since; else it is still `running`.
+        One without an end is `interrupted` when its process has certainly ended, or when the run
+        has tried the stage again since. Else it is still `running`.
         """
         events: dict[str, StageAttempt | None] = {}
         for epoch, listed in self.events().items():
             for file in listed if epochs is None or epoch in epochs else ():
                 name, _, event = file.removesuffix(".json").rpartition("-")
                 if event == "end" or name not in events:
-                    # Left out where its end cannot be read: it would look like one at work.
+                    # Skip an attempt with an unreadable end: it would look like one at work.
                     events[name] = self._attempt(f"{paths.attempts(self.run_id)}/{file}")
         latest = [attempt for attempt in events.values() if attempt]
         last: dict[tuple[int, str], int] = {}
@@ -230,7 +229,7 @@ class RunLog:
             return None
 
     def _next_number(self, epoch: int, stage: str) -> int:
-        """Return the first number of an attempt that this process does not know as taken."""
+        """Return the first number of an attempt that is free as far as this process knows."""
         with _counting:
             counts = _seen.get((self._store.uri, self.run_id))
             if counts is None:
@@ -248,19 +247,19 @@ class RunLog:
 
 
 class EpochKeys(SealedRecord):
-    """Which stage keys make up one epoch of a run."""
+    """The stage keys of one epoch of a run."""
 
     epoch: int
     keys: dict[str, str]
 
 
 def place_of(stage: str) -> int:
-    """Return where a stage is in an epoch; last for one that only another genenv knows."""
+    """Return the place of a stage in an epoch; that of an unknown one is last."""
     return list(STAGES).index(stage) if stage in STAGES else len(STAGES)
 
 
 def leave_out(store: Store, run_id: str, why: str) -> bool:
-    """Return whether a run cannot be read, which `why` says unless it is ''; warn once of each."""
+    """Return whether `why` has a reason to leave a run out; log each reason once."""
     warning = (store.uri, run_id, why)
     if why and warning not in _said:
         _said.add(warning)
@@ -271,13 +270,13 @@ def leave_out(store: Store, run_id: str, why: str) -> bool:
 
 
 def left_out(store: Store) -> dict[str, str]:
-    """Return why runs of a store could not be read when this process looked, by their ids."""
+    """Return the reasons for which this process has left runs of a store out, by their ids."""
     return {run: why for root, run, why in sorted(_said) if root == store.uri}
 
 
 def list_runs(store: Store) -> list[str]:
     """Return the ids of all runs in a store, sorted."""
-    # A folder without a configuration is a run that never began: it may hold a log already.
+    # A folder without a configuration is a run that never began; it may hold a log already.
     return [
         run for run in store.names(paths.runs()) if is_there(store, run) and _is_known(store, run)
     ]
@@ -289,7 +288,7 @@ def is_there(store: Store, run_id: str) -> bool:
 
 
 def unknown_run(store: Store, run_id: str) -> str:
-    """Return that there is no such run and which there are; '' when it is there."""
+    """Return in words that a run does not exist, with the known ones; '' for one that does."""
     # Only an unknown name costs a look at every run.
     if run_id in store.names(paths.runs()) and _is_known(store, run_id):
         return ""
@@ -302,10 +301,10 @@ def no_such_run(run_id: str, known: Collection[str], where: str = "here") -> str
 
 
 def pinned(store: Store, field: str, name: str) -> str:
-    """Return run:RUN@EPOCH for a name that may leave the epoch out: then it is the last one.
+    """Return run:RUN@EPOCH for a name that may omit the epoch, which then is the last one.
 
-    `field` is the one that has the name. Raises ConfigError for a run or an epoch that is not
-    there.
+    `field` is the one that has the name. Raises ConfigError for a run or an epoch that does not
+    exist.
     """
     run, _, wanted = name.removeprefix(OF_RUN).partition("@")
     try:

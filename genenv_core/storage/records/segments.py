@@ -1,12 +1,12 @@
-"""What the tables of a run are made of: the parts of each epoch, or segments instead of them.
+"""Finds the files of a run's tables: the parts of each epoch, or segments instead of them.
 
 A segment merges the parts of a range of finished epochs into few files. Manifests stay the truth: a
-segment counts only as long as the run's epochs still name exactly the parts that it was made of, in
-which case reading it or them gives the same rows in the same order. Whatever else is wrong with a
-segment (it is damaged, a file of it is gone), its epochs are read from their manifests.
+segment counts only as long as the run's epochs still name exactly the parts that it merges. Reading
+it or them then gives the same rows in the same order. If anything else is wrong with a segment (it
+is damaged, a file of it is missing), readers take its epochs from their manifests.
 
-That the epochs are unchanged is seen by marks of their files, which the store changes whenever one
-is written anew; only an epoch whose mark differs (in a copied root, say) is read.
+Marks of their files show that the epochs are unchanged: the store changes a mark with every write.
+A reader reads only an epoch whose mark differs, as in a copied root.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("genenv.storage")
 
 
 class EpochContent(Record):
-    """What one epoch of a run is made of.
+    """The parts of one epoch of a run.
 
     `parts` are the digests of its parts by table, in row order. `attempts` is a digest of the names
     of its attempts' events; an event never changes.
@@ -44,11 +44,11 @@ class EpochContent(Record):
 
 
 class Segment(SealedRecord):
-    """The merged files of a range of finished epochs, and what they stand for.
+    """The merged files of a range of finished epochs, and the epochs.
 
-    `tables` are the files by table, in row order. `repeated` are parts that an earlier epoch names
-    too and whose rows are there. `history` holds the attempts at the range's stages. A segment of
-    `level` 1 is made of parts, one of level n + 1 of segments of level n. Level 0 is one epoch as
+    `tables` are the files by table, in row order. `repeated` are parts that an earlier epoch, which
+    holds their rows, names too. `history` holds the attempts at the range's stages. A segment of
+    `level` 1 merges parts, one of level n + 1 merges segments of level n. Level 0 is one epoch as
     its manifests describe it, with its own parts and no history; it has no file.
     """
 
@@ -70,7 +70,7 @@ class Segment(SealedRecord):
 
     @property
     def files(self) -> list[Part]:
-        """Return every file of it."""
+        """Return every file of the segment."""
         return [part for parts in (*self.tables.values(), self.history) for part in parts]
 
 
@@ -78,8 +78,8 @@ class Segment(SealedRecord):
 class Layout:
     """The epochs of a run in order, each in a segment or by itself, at level 0.
 
-    `stale` are the paths of segments that stand for nothing; `renewed` are segments that count, but
-    whose epochs had to be read to see it, with their marks of now.
+    `stale` are the paths of segments that do not count. `renewed` are segments that count, but only
+    reading their epochs showed it; they have the present marks.
     """
 
     spans: list[Segment]
@@ -88,7 +88,7 @@ class Layout:
 
 
 def layout(store: Store, run: RunLog, epochs: int) -> Layout:
-    """Return what epochs 0 to `epochs` of a run are made of, by segments where they count."""
+    """Return the files of epochs 0 to `epochs` of a run, by segments where they count."""
     events = run.events()
     waiting, stale = _segments(store, run)
     spans: list[Segment] = []
@@ -214,14 +214,14 @@ def _keys(run: RunLog, epoch: int) -> dict[str, str]:
 
 
 def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str:
-    """Return what changes whenever the epoch's keys or one of its manifests are written anew."""
+    """Return a text that changes with every write of the epoch's keys or of its manifests."""
     files = [paths.run_epoch(run.run_id, epoch)]
     files += [paths.manifest(stage, key) for stage, key in sorted(keys.items())]
     return digest([store.mark(path) for path in files])
 
 
 def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
-    """Yield the parts of a finished stage; nothing, and a warning, where it is gone or damaged."""
+    """Yield the parts of a finished stage; log a warning for a damaged one, and yield none."""
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

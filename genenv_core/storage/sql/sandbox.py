@@ -1,4 +1,4 @@
-"""People's SQL in a process of its own, which can read the tables' files and nothing else.
+"""Runs people's SQL in a process of its own, which can read the tables' files and nothing else.
 
 The layers, each of which stops most attacks by itself: the statement's parse tree (`admission`);
 DuckDB's settings (`duck`); limits, capabilities and Landlock of the process (`confine`), its empty
@@ -38,7 +38,7 @@ _LONGEST_S = 2e6
 """Seconds from which on there is no limit, 23 days: poll() takes milliseconds of 31 bits."""
 
 KILLED = (-signal.SIGKILL, -signal.SIGABRT)
-"""How a process ends that asked for more memory than it may have."""
+"""Exit statuses of a process that asked for more memory than it may have."""
 
 # What an interpreter may need to start, and no more: the rest of the environment may hold secrets.
 _PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
@@ -46,9 +46,9 @@ _PASSED_ON = ("LD_LIBRARY_PATH", "PYTHONHOME", "VIRTUAL_ENV", "LANG")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one query may use.
+    """The limits of one query.
 
-    `memory` bounds what DuckDB holds, and the answer; `rows`, when given, cuts the answer off. A
+    `memory` bounds what DuckDB holds, and the answer. `rows`, when given, truncates the answer. A
     `timeout_s` of 23 days or more is no limit. Raises QueryError for one that is not above 0.
     """
 
@@ -68,7 +68,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows, whether there were more than asked for, and what to know where there are none."""
+    """The rows, whether `rows` truncated them, and a remark on an empty answer."""
 
     frame: pl.DataFrame
     truncated: bool
@@ -132,7 +132,7 @@ def environment() -> dict[str, str]:
     """Return the environment of the process."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     path = os.pathsep.join(map(os.path.abspath, filter(None, sys.path)))
-    # Threads of numerical libraries would be outside of the confinement, and there is no use.
+    # Threads of numerical libraries would escape the confinement, and the process needs none.
     return kept | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 
 
@@ -169,7 +169,7 @@ def _why(done: subprocess.CompletedProcess[bytes], sql: str, limits: Limits) -> 
 
 
 def why_not(said: dict[str, Any], sql: str, limits: Limits) -> QueryError:
-    """Return the error that a process says instead of an answer to `sql`, for a person to read."""
+    """Return the error that a process reports instead of an answer to `sql`, for people."""
     if "error" in said:
         message = with_homes(str(said["error"]), sql)
         return (TablesError if said.get("files") else QueryError)(message)

@@ -1,9 +1,9 @@
 """The process behind `sandbox.ask` and `session.SqlSession`.
 
-For the first, it takes one request on standard input, gives one answer, and ends: the rows leave as
-an Arrow stream on standard output, and standard error holds one line of JSON: whether rows were cut
-off, or why there are none. For the second (`--session`) it opens the tables once and then answers
-one question after the other, in frames of `frames`.
+For the first, it takes one request on standard input, gives one answer, and ends: it writes the
+rows as an Arrow stream to standard output, and one line of JSON to standard error, which says
+whether it truncated the rows, or why there are none. For the second (`--session`) it opens the
+tables once and then answers one question after the other, in frames of `frames`.
 """
 
 # pyarrow has no stubs.
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def serve(request: bytes, out: BinaryIO) -> int:
-    """Answer one request; returns the exit status. This process can do little afterwards."""
+    """Answer one request; return the exit status. This process can do little afterwards."""
     asked = json.loads(request)
 
     def work() -> bool:
@@ -71,9 +71,9 @@ def serve(request: bytes, out: BinaryIO) -> int:
 
 
 def serve_all(questions: BinaryIO, out: BinaryIO) -> int:
-    """Answer questions until there are no more; returns the exit status.
+    """Answer questions until there are no more; return the exit status.
 
-    The first frame opens the tables and is answered too: {} when they are open.
+    The first frame opens the tables, and gets an answer too.
     """
     frame = read_frame(questions)
     if frame is None:
@@ -101,7 +101,7 @@ def serve_all(questions: BinaryIO, out: BinaryIO) -> int:
 
 
 def _said(work: Callable[[], bool]) -> dict[str, Any]:
-    """Return the line about an answer: whether it was cut off, or why there is none."""
+    """Return the line about an answer: whether it is truncated, or why there is none."""
     try:
         return {"truncated": work()}
     except _TooLargeError as error:
@@ -148,7 +148,7 @@ class _Asking:
 
 
 def _answer(asking: _Asking, sql: str, left: int | None, out: BinaryIO) -> bool:
-    """Write the rows; returns whether there were more than `left`."""
+    """Write at most `left` rows; return whether there were more."""
     room = most_bytes = asking.most_bytes
     asking.admit(sql)
     reader = carried(_relation(asking.con, sql)).to_arrow_reader(_BATCH)
@@ -175,7 +175,7 @@ def _relation(con: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyRelati
 
 
 def _open(asked: dict[str, Any]) -> duckdb.DuckDBPyConnection:
-    """Return the tables, in a process that has given up everything else."""
+    """Confine this process to the tables' files, and return the connection over them."""
     held = {
         name: pa.ipc.open_stream(base64.b64decode(data)).read_all()
         for name, data in asked["held"].items()

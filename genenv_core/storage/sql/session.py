@@ -1,4 +1,4 @@
-"""Many queries over the same runs, answered by one confined process.
+"""Answers many queries over the same runs by one confined process.
 
 A process of its own for each query (`sandbox.ask`) takes most of a second to start. A page that
 asks several things at once needs the same confinement without that. The tables are those of the
@@ -38,7 +38,7 @@ from genenv_core.storage.sql.sandbox import (
 USUAL = Limits()
 
 OPENING_S = 120.0
-"""Most seconds in which the process starts and opens the tables."""
+"""Most seconds that the process may take to start and open the tables."""
 
 _ENDING_S = 5.0
 
@@ -105,7 +105,7 @@ class SqlSession:
 
     @property
     def alive(self) -> bool:
-        """Whether it can answer."""
+        """Whether the process can answer."""
         return self._process.poll() is None
 
     def retire(self) -> None:
@@ -156,7 +156,7 @@ class SqlSession:
         return whole
 
     def _ended(self) -> QueryError:
-        """Return why the process answers no more, once it has ended: so `alive` is right."""
+        """Wait until the process has ended, so that `alive` is right, and return why it has."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING_S)
         status = self._process.returncode

@@ -1,7 +1,7 @@
 """Tries before work what the file system of a root must be able to do.
 
 Network mounts and file systems in user space (Azure Files, gcsfuse, blobfuse, exFAT, some NFS
-mounts) lack one or the other; without the trial, a run would find out after its first stage.
+mounts) lack some of it. Without the trial, a run would find out after its first stage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from genenv_core.errors import StorageError
 
 _tried: set[tuple[Path, bool]] = set()
-"""Folders that were found able in this process, and whether links were asked for."""
+"""Folders that have passed in this process, and whether the trial included links."""
 
 ELSEWHERE = "choose a --root on another file system (ext4, XFS, NFS 4), or s3://BUCKET/PREFIX"
 
@@ -27,15 +27,15 @@ TOGETHER = (
 
 
 class _Missing(Exception):
-    """An ability is missing: which, and how that was seen."""
+    """The name of a missing ability, and how the trial showed it."""
 
 
 def check_abilities(root: Path, folders: Sequence[str], *, links: bool) -> None:
-    """Raise StorageError unless the file system of `root` can hold what is kept there.
+    """Raise StorageError unless the file system of `root` can hold a root.
 
-    It can lock files, create a file exclusively, and replace a file by a rename; with `links`, it
-    has hard links, which are exclusive. Those of `folders` that exist are on it, like `root/tmp`,
-    which must exist. It is tried once a process, and takes less than a millisecond on a disk.
+    It must lock files, create a file exclusively, and replace a file by a rename; with `links`, it
+    must have exclusive hard links. All existing `folders` must be on it, like `root/tmp`, which
+    must exist. The trial runs once a process, and takes less than a millisecond on a disk.
     """
     if (root, links) in _tried:
         return
@@ -67,7 +67,7 @@ def is_apart(here: Path, there: Path) -> bool:
         if here.stat().st_dev != there.stat().st_dev:
             return True
         # Two mounts of one device have the same number. Linux compares mounts before it looks for
-        # the file, which does not exist: nothing is left behind.
+        # the file, which does not exist, so the rename leaves nothing behind.
         name = uuid.uuid4().hex
         os.rename(here / name, there / name)
     except OSError as error:

@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def find_record(store: Store, path: str, read: Callable[[bytes], R], damaged: str = "") -> R | None:
-    """Return the record at a path, None where there is none; `damaged` is as in `kept_record`."""
+    """Return the record at a path, None without one; `damaged` is as in `kept_record`."""
     return kept_record(store, path, read, damaged)[1]
 
 
@@ -24,8 +24,8 @@ def kept_record(
 ) -> tuple[bytes | None, R | None]:
     """Return the bytes at a path, to swap them, and the record that `read` makes of them.
 
-    Both are None where there is nothing. Of a damaged record it logs the warning `damaged`, and
-    returns the bytes alone; without a warning it raises IntegrityError.
+    Both are None for a missing object. For a damaged record the function logs the warning `damaged`
+    and returns the bytes alone; without a warning it raises IntegrityError.
     """
     try:
         data = store.read(path)

@@ -1,11 +1,12 @@
 """Leases with a heartbeat: who is computing a stage, so that nobody else does it meanwhile.
 
-They only save work. Commits are idempotent, so a lease that is lost or wrongly taken over costs a
-second computation and nothing else.
+They only save work. Commits are idempotent, so a lost or wrongly taken lease costs a second
+computation and nothing else.
 
 A holder counts up its lease's beats. A waiter takes a lease over when the count has not changed for
-`ttl_s` seconds of the waiter's own monotonic clock, so clocks are never compared between machines
-and may jump; or at once, when the holder ran on this machine and its process is gone.
+`ttl_s` seconds of the waiter's own monotonic clock. So no machine compares its clock with another
+one's, and clocks may jump. If the holder ran on this machine and its process has ended, a waiter
+takes over at once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from genenv_core.storage.store.protocol import Store
 log = logging.getLogger("genenv.storage")
 
 TTL_S = 60.0
-"""How long a silent holder on another machine is taken for alive."""
+"""How long a silent holder on another machine counts as alive."""
 
 BEATS_PER_TTL = 5
 POLL_S = 0.2
@@ -40,7 +41,7 @@ T = TypeVar("T")
 class Lease(SealedRecord):
     """Who computes a stage; `token` distinguishes two leases of one process, `beats` counts up.
 
-    `doing` says how far the stage was at the last beat, '' where it has said nothing.
+    `doing` says how far the stage was at the last beat, or is ''.
     """
 
     host: str
@@ -96,7 +97,7 @@ class Leases:
     def _take(
         self, path: str, result: str, waiting: Callable[[str], None], check: Callable[[], None]
     ) -> str:
-        """Return the token of the lease; '' without one when `result` has appeared meanwhile."""
+        """Return the token of the lease, or '' when `result` has appeared meanwhile."""
         own = os.getpid()
         mine = Lease(
             host=socket.gethostname(), pid=own, process=identity(own), token=uuid.uuid4().hex
@@ -154,7 +155,7 @@ class Leases:
                 self._heart.start()
 
     def _beat(self) -> None:
-        """Count up every lease that is held, until there is none."""
+        """Count up every held lease, until there is none."""
         while True:
             time.sleep(self._ttl_s / BEATS_PER_TTL)
             with self._lock:
@@ -197,7 +198,7 @@ def _holder(data: bytes) -> str:
 
 
 def doing(store: Store, stage: str, key: str) -> str:
-    """Return how far a stage is, as the process that computes it said, '' where it did not."""
+    """Return how far a stage is, according to the process that computes it, else ''."""
     try:
         return Lease.from_bytes(store.read(paths.lease(stage, key))).doing
     except (NotFound, IntegrityError):

@@ -58,8 +58,9 @@ class LocalStore:
     ) -> None:
         """Open (and create) the directory; raises StorageError when it cannot hold a root.
 
-        That is when it cannot be written, or as `check_abilities`, to which `folders` and `links`
-        go. With `writable` False it is taken as it is, and may be somebody else's.
+        It cannot when it is not writable, or fails `check_abilities`, which gets `folders` and
+        `links`. With `writable` False the store makes no check, and the directory may be somebody
+        else's.
         """
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
@@ -118,8 +119,7 @@ class LocalStore:
             move_over(self._temporary(data), target, durable=True)
 
     def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
-        # The kernel frees the lock of a process that is killed; what it was writing has a
-        # temporary name then.
+        # The kernel frees the lock of a killed process, whose unfinished file has a temporary name.
         with self._errors(self.root / LOCK), (self.root / LOCK).open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -212,8 +212,8 @@ class LocalStore:
                 os.rename(source, aside)
             except FileNotFoundError:
                 return False
-            # Looked at once more where nobody can touch it: a writer that comes now finds nothing
-            # and writes anew, and one that came just before gets it back.
+            # Look once more, now that nobody can touch it. A writer that comes now finds no file
+            # and writes anew; one that came just before gets it back.
             old = aside.stat().st_mtime < than
             if not old:
                 with contextlib.suppress(FileExistsError):
@@ -226,11 +226,11 @@ class LocalStore:
         return self
 
     def collecting(self) -> contextlib.AbstractContextManager[object]:
-        """Need nothing: a rename takes an object out of everybody's sight before it is judged."""
+        """Need no lease: a rename takes an object out of everybody's sight before gc judges it."""
         return contextlib.nullcontext()
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder or a file, out of sight at once; a no-op when it is not there."""
+        """Remove a folder or a file, out of sight at once; a no-op for a missing one."""
         aside = self.root / "tmp" / uuid.uuid4().hex
         with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
             os.rename(self.root / path, aside)
@@ -239,7 +239,7 @@ class LocalStore:
         shutil.rmtree(aside, ignore_errors=True)
 
     def freed(self, path: str) -> int:
-        """Return the bytes that removing a folder or a file frees; hard links elsewhere keep."""
+        """Return the bytes that removing a folder or a file frees, without hard-linked files."""
         files = [self.root / item for item in (path, *self.list(path))]
         with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
             found = [file.stat() for file in files if file.is_file()]
@@ -283,6 +283,6 @@ class LocalStore:
 
 
 def _unless_gone(error: OSError) -> None:
-    """Leave out a folder that others removed, or moved into place, while it is listed."""
+    """Ignore the error of a folder that others remove, or move into place, during the listing."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error

@@ -20,14 +20,14 @@ def open_store(root: str, *, writable: bool = True) -> Store:
     if scheme == "file":
         return LocalStore(Path(rest), writable=writable)
     if scheme == "s3":
-        from genenv_core.storage.store.s3.store import S3Store  # which takes half a second to load
+        from genenv_core.storage.store.s3.store import S3Store  # takes half a second to load
 
         return S3Store(root, writable=writable)
     raise ConfigError(f"root {root!r}: no store for {scheme}://, use a directory or s3://")
 
 
 def open_once(root: str) -> Store:
-    """Return the writable store at `root`, opened once a process; raises as `open_store`."""
+    """Return the writable store at `root`; opens it once a process, and raises as `open_store`."""
     return _opened(place_of(root))
 
 

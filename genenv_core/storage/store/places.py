@@ -1,4 +1,4 @@
-"""Where this machine keeps what belongs to roots elsewhere: a bounded cache, and a folder a root.
+"""This machine's places for roots elsewhere: a bounded cache, and a folder for each root.
 
 `GENENV_CACHE_DIR` and `GENENV_STATE_DIR` name other places than the user's own;
 `GENENV_CACHE_SIZE` bounds the cache.
@@ -20,7 +20,7 @@ DEFAULT_SIZE = "20GB"
 
 
 def cache_folder() -> Path:
-    """Return where downloaded objects are kept; losing it costs downloads."""
+    """Return the folder of downloaded objects; losing it costs downloads."""
     given = os.environ.get(CACHE)
     return Path(given).expanduser().absolute() if given else platformdirs.user_cache_path("genenv")
 
@@ -35,7 +35,7 @@ def cache_bytes() -> int:
 
 
 def state_folder(uri: str) -> Path:
-    """Return this machine's folder of a root elsewhere: what its runs keep beside the store."""
+    """Return this machine's folder of a root elsewhere, for what its runs keep beside the store."""
     given = os.environ.get(STATE)
     state = Path(given).expanduser().absolute() if given else platformdirs.user_state_path("genenv")
     readable = "".join(c if c.isalnum() or c in "._-" else "-" for c in uri.partition("://")[2])

@@ -1,4 +1,4 @@
-"""Names this process, and finds whether one of this machine has ended."""
+"""Names processes, and finds out whether one of this machine has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 def machine() -> str:
     """Return an id of this machine, its boot and its set of process ids."""
     names = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # these are Linux's; elsewhere the host has to do
+    with contextlib.suppress(OSError):  # these are Linux's; elsewhere the host name has to do
         names.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         names.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(names)
@@ -22,17 +22,17 @@ def machine() -> str:
 def identity(pid: int) -> str:
     """Return where and when a live process began, '' when there is none.
 
-    Counted in ticks since the boot, so neither a jumping clock nor a number given to a second
-    process makes two of them alike.
+    Its time counts ticks since the boot, so neither a jumping clock nor a reused pid makes two
+    processes alike.
     """
     started = _started(pid)
     return f"{machine()} {started}" if started else ""
 
 
 def has_ended(pid: int, known: str) -> bool:
-    """Return whether the process that had this identity is known to be gone.
+    """Return whether the process with this identity has certainly ended.
 
-    False for one of another machine: nothing is known of it.
+    False for a process of another machine, which this one cannot see.
     """
     return known.startswith(machine() + " ") and identity(pid) != known
 

@@ -17,15 +17,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 BATCH = 1000
-"""Calls that are planned ahead, so that a million objects need no million of them."""
+"""Most calls to plan ahead, so that a million objects do not need a million of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
     """What a store knows of an object without reading it.
 
-    `sha256` is the digest that its writer left beside it, '' in a store that keeps none: then only
-    reading the bytes shows.
+    `sha256` is the digest that its writer left beside it, or '' in a store without digests, where
+    only reading the bytes gives it.
     """
 
     bytes: int
@@ -42,8 +42,7 @@ class Store(Protocol):
     `home` is this machine's own folder of the root: work in progress, laid-out checkpoints, logs,
     the databases of Prefect and MLflow. For a local directory it is the root itself.
 
-    `at_once` is how many calls from threads at the same time pay off: 1 where an answer takes no
-    time.
+    `at_once` is how many simultaneous calls from threads pay off: 1 where an answer takes no time.
     """
 
     uri: str
@@ -55,7 +54,7 @@ class Store(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """Return the size in bytes, or None when nothing is there."""
+        """Return the size in bytes, or None for a missing object."""
         ...
 
     def stats(self, paths: Sequence[str]) -> list[Stat | None]:
@@ -63,11 +62,11 @@ class Store(Protocol):
         ...
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
-        """Return the bytes at each path, None where nothing is."""
+        """Return the bytes at each path, None for a missing object."""
         ...
 
     def sha256(self, path: str) -> str:
-        """Return the digest of the bytes that the store itself holds; raises NotFound."""
+        """Return the digest of the bytes in the store itself; raises NotFound."""
         ...
 
     def create(self, path: str, data: bytes) -> None:
@@ -75,15 +74,15 @@ class Store(Protocol):
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write an object in place of whatever is there, atomically."""
+        """Write an object atomically, in place of any other one."""
         ...
 
     def swap(self, path: str, expected: bytes | None, data: bytes) -> bool:
-        """Write an object only if its bytes still are `expected` (None: nothing is there).
+        """Write an object only if its bytes still are `expected` (None: it does not exist).
 
-        Returns whether it was written; among racing callers with one expectation one wins. An
-        object store reads bytes and ETag together, compares the bytes, and puts with If-Match on
-        that ETag (If-None-Match: * for None); a refused put is False.
+        Returns whether it did; among racing callers with one expectation one wins. An object store
+        reads bytes and ETag together, compares the bytes, and puts with If-Match on that ETag
+        (If-None-Match: * for None); a refused put is False.
         """
         ...
 
@@ -92,17 +91,17 @@ class Store(Protocol):
         ...
 
     def local(self, path: str) -> Path:
-        """Return a local file with an immutable object's bytes (a store elsewhere caches it)."""
+        """Return a local file with an immutable object's bytes; a store elsewhere caches it."""
         ...
 
     def held(self, path: str) -> Path | None:
-        """Return the local file of `local` if it is there already, None when it is not."""
+        """Return the local file of `local` if it exists already, else None."""
         ...
 
     def files(self, paths: Sequence[str]) -> list[str]:
         """Return local files with the bytes of immutable objects, for DuckDB to open.
 
-        One that is gone keeps its place under a name that does not exist.
+        A missing one keeps its place, under a name that does not exist.
         """
         ...
 
@@ -111,15 +110,15 @@ class Store(Protocol):
         ...
 
     def folder(self, path: str) -> Path:
-        """Return the folder at `path` of `home`, made when missing, for work that outlives us."""
+        """Return (and make) the folder at `path` of `home`, for work that outlives this process."""
         ...
 
     def mark(self, path: str) -> str:
-        """Return what changes whenever the object is written anew, '' when nothing is there."""
+        """Return a text that changes with every write of the object, '' for a missing one."""
         ...
 
     def modified(self, path: str) -> float | None:
-        """Return when the object was written or touched, by the store's clock; None without one."""
+        """Return when the object was last written or touched, by the store's clock, else None."""
         ...
 
     def clock(self) -> float:
@@ -127,7 +126,7 @@ class Store(Protocol):
         ...
 
     def touch(self, path: str) -> bool:
-        """Make an object as young as a new one; returns whether it is there."""
+        """Make an object as young as a new one; return whether it exists."""
         ...
 
     def names(self, prefix: str) -> list[str]:
@@ -139,22 +138,22 @@ class Store(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the object; a no-op when it is not there."""
+        """Remove the object; a no-op for a missing one."""
         ...
 
     def delete_older(self, path: str, than: float) -> bool:
-        """Remove an object last written or touched before `than`; returns whether it did.
+        """Remove an object last written or touched before `than`; return whether it did.
 
-        A touch by somebody else counts until the object is gone.
+        Somebody else's touch counts until the removal.
         """
         ...
 
     def snapshot(self) -> Store:
-        """Return this store for one query: what it read may be kept for as long as that takes."""
+        """Return this store for one query, which may remember what it has read."""
         ...
 
     def collecting(self) -> AbstractContextManager[object]:
-        """Be the one who collects garbage, while objects are looked at and removed."""
+        """Be the only garbage collector inside the block, which judges and removes objects."""
         ...
 
     def delete_folder(self, path: str) -> None:
@@ -169,7 +168,7 @@ class Store(Protocol):
 def each(store: Store, call: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Yield what `call` returns for each item, in their order, with `at_once` calls at a time.
 
-    An error of a call is raised in its place. Up to `BATCH` items ahead may have been called.
+    Raises the error of a call in its place. Calls may be up to `BATCH` items ahead.
     """
     if store.at_once == 1:
         yield from map(call, items)

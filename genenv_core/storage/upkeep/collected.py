@@ -20,12 +20,12 @@ KINDS = {
     "leases": "dead leases",
     "temporary": "temporary files",
 }
-"""What is collected, in the order in which it goes."""
+"""The kinds of things that gc collects, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionRule:
-    """What may go: `keep` epochs' checkpoints stay in each run; nothing younger than the age."""
+    """What may go: `keep` epochs' checkpoints stay in each run, and everything below the age."""
 
     keep: int = KEEP_CHECKPOINTS
     older_than_h: float = OLDER_THAN_H
@@ -34,7 +34,7 @@ class CollectionRule:
 
 @dataclass
 class Collectable:
-    """How many things of a kind go, and how many bytes they free."""
+    """The number of things of a kind that go, and the bytes that they free."""
 
     count: int = 0
     bytes: int = 0

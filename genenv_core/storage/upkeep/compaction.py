@@ -1,11 +1,11 @@
-"""Compaction: few merged files beside the many small parts of a long run, for queries.
+"""Compacts a long run for queries: writes few merged files beside its many small parts.
 
 Log-structured: the parts of `FAN` finished epochs become a segment of level 1, `FAN` segments of
 one level one of the next, so a row is written about log_FAN(epochs) times and a run of 1,000 epochs
 has some hundred live files. When a run ends, compaction merges the rest into one segment of level 1
 too: a query reads many short runs as quickly as few long ones. Manifests and parts stay as they
-are; see `segments` for when a segment counts. Merging reads every part by its digest, so a damaged
-one is never copied.
+are; see `segments` for when a segment counts. Merging compares every part with its digest, so it
+never copies a damaged one.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from schemas.validate import validate
 log = logging.getLogger("genenv.storage")
 
 FAN = 16
-"""How many epochs, and then segments, are merged into one."""
+"""How many epochs, and then segments, make one segment."""
 
 MAX_WAITING = 256
-"""Small files that are merged at once, however few the epochs that they are from."""
+"""So many small files make a segment, however few their epochs."""
 
 FULL_BYTES = {"scalar": 64 * 2**20, "record": 64 * 2**20, "payload": 8 * 2**20}
-"""From which size a file of a kind of table is not merged any more: payload is written rarely."""
+"""Size from which on a file of a kind of table stays as it is, so payload is rarely rewritten."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Compacted:
 
 
 def compact(store: Store, run_id: str) -> Compacted:
-    """Merge what waits in a run; damage and a full disk are warned about and nothing is lost."""
+    """Merge the waiting files of a run; log a warning for damage or a full disk, without loss."""
     done = Compacted()
     try:
         _compact(store, RunLog(store, run_id), done)
@@ -62,7 +62,7 @@ def compact(store: Store, run_id: str) -> Compacted:
 
 
 def _compact(store: Store, run: RunLog, done: Compacted) -> None:
-    # A segment of what is not current any more counts for nothing, so a snapshot will do.
+    # A segment of outdated epochs does not count, so a snapshot will do.
     seen = store.snapshot()
     found = layout(seen, RunLog(seen, run.run_id), int(run.info().config["epochs"]))
     for path in found.stale:  # before a new one takes the name
@@ -103,7 +103,7 @@ def _level_one(
 
 
 def _alike(pieces: Sequence[Segment]) -> int | None:
-    """Return where the first `FAN` adjacent segments of one level are."""
+    """Return the place of the first `FAN` adjacent segments of one level, None without."""
     for at in range(len(pieces) - FAN + 1):
         if len({piece.level for piece in pieces[at : at + FAN]}) == 1:
             return at
@@ -111,7 +111,7 @@ def _alike(pieces: Sequence[Segment]) -> int | None:
 
 
 def _merge(store: Store, run: RunLog, pieces: Sequence[Segment], done: Compacted) -> Segment:
-    """Write the segment of adjacent epochs or segments; returns it."""
+    """Write the segment of adjacent epochs or segments, and return it."""
     epochs = tuple(epoch for piece in pieces for epoch in piece.epochs)
     names = sorted({table for piece in pieces for table in piece.tables})
     tables = {
@@ -122,8 +122,8 @@ def _merge(store: Store, run: RunLog, pieces: Sequence[Segment], done: Compacted
     }
     level = pieces[0].level + 1
     if level == 1:
-        # What is still running in a finished epoch was killed on another machine, or it is a second
-        # process at the same work; either leaves another event when it goes on.
+        # An attempt still running in a finished epoch died on another machine, or is a second
+        # process at the same work; both write another event when they go on.
         attempts = run.attempts([epoch.epoch for epoch in epochs])
         frame = validate("stage_runs", attempts_frame(attempts))
         history = (write_part(store, "stage_runs", frame, "stage_runs.parquet"),)
@@ -150,7 +150,7 @@ def _merge(store: Store, run: RunLog, pieces: Sequence[Segment], done: Compacted
 
 
 def _repeated(pieces: Sequence[Segment]) -> dict[str, tuple[str, ...]]:
-    """Return the parts by table that only an epoch before the pieces gives the rows of."""
+    """Return the parts by table whose rows only an epoch before the pieces gives."""
     found: dict[str, dict[str, None]] = {}
     own: dict[str, set[str]] = {}
     for piece in pieces:
@@ -197,7 +197,7 @@ def _rows(store: Store, table: str, part: Part) -> pl.DataFrame:
 
 
 def _retire(store: Store, path: str, kept: set[str]) -> None:
-    """Remove a segment's record; its files are as young for gc as if they were new."""
+    """Remove a segment's record, and make its files as young for gc as new ones."""
     try:
         files = Segment.from_bytes(store.read(path)).files
     except (NotFound, IntegrityError):

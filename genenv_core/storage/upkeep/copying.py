@@ -1,11 +1,11 @@
 """Copies a run from one root to another, whatever kinds of stores they are.
 
 Parts go first, each compared with its digest, then manifests, then the run's records, its
-configuration last: until then the copy is no run. What is there already is not copied again, so a
-copy that was cut off is continued by the same call.
+configuration last: until then the copy is no run. A call skips files that the target has already,
+so the same call continues an interrupted copy.
 
-Files that belong to a machine are not copied: logs, laid-out checkpoints, and the trainer
-checkpoints of an interrupted update, which then starts again. MLflow's record is logged again.
+It does not copy files that belong to a machine: logs, laid-out checkpoints, and the trainer
+checkpoints of an interrupted update, which then starts again. A copied run logs to MLflow again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class Copied:
-    """What a copy did: stages and files of the run, and how much of it had to go over."""
+    """The result of a copy: stages and files of the run, and how many of them it copied."""
 
     stages: int = 0
     files: int = 0
@@ -144,7 +144,7 @@ class _Copy:
         if retired:
             self._done.retired += 1
             self._records[paths.retired(stage, key)] = retired.to_bytes()
-        elif manifest.checkpoints:  # weights that gc had collected there are there again
+        elif manifest.checkpoints:  # the target gets back weights that its gc had collected
             self._whole.append(paths.retired(stage, key))
         if note := find_foreign(self._source, manifest):  # the copy gets them from there
             self._lying.update((part.path, note.root) for part in note.parts)
@@ -160,13 +160,13 @@ class _Copy:
             try:
                 data = self._source.read(f"{folder}/{name}")
                 segment = Segment.from_bytes(data)
-            except (NotFound, IntegrityError):  # its epochs are there without it
+            except (NotFound, IntegrityError):  # its epochs do not need it
                 continue
             self._add_parts(segment.files)
             self._records[f"{folder}/{name}"] = data
 
     def _add_shards(self) -> None:
-        """Add what interrupted rollouts of the run go on from."""
+        """Add the shards from which interrupted rollouts of the run continue."""
         for attempt in self._run.attempts():
             output = (attempt.stage, attempt.stage_key)
             if paths.manifest(*output) in self._records:
@@ -183,7 +183,7 @@ class _Copy:
         self._parts.update((part.path, part) for part in parts)
 
     def _known(self, info: RunInfo) -> RunInfo | None:
-        """Return what the target has of the run; raises ConfigError if that is another run."""
+        """Return the target's record of the run, or None; raises ConfigError for another run."""
         try:
             known = RunLog(self._target, info.run_id).info()
         except NotFound:
@@ -197,7 +197,7 @@ class _Copy:
             )
         return known
 
-    # How it goes over.
+    # Copying it.
 
     def _copy_parts(self) -> None:
         parts = list(self._parts.values())
@@ -211,7 +211,7 @@ class _Copy:
                 self._progress(number, len(parts))
 
     def _copy_part(self, part: Part, there: Stat | None) -> int:
-        """Copy a part unless it is there; returns the bytes that went over."""
+        """Copy a part unless the target has it; return the copied bytes."""
         try:
             return copy_part(self._source_of, self._target, part, there)
         except (NotFound, IntegrityError) as error:

@@ -1,16 +1,16 @@
-"""Collects what nothing needs any more, oldest first and never what may still be in use.
+"""Collects what no run needs any more, oldest first and never what may still be in use.
 
 gc keeps what the runs of a store name: the outputs of their epochs with all parts, the merged files
-of their segments, what an interrupted stage continues from. Of their checkpoints the superseded
-ones go, see `retention`; those of a pinned run stay. Everything else goes once it is older than any
-writer works. A writer touches a part that it finds there already, and a run the output that it
-replaces, so gc takes both for new.
+of their segments, the files from which an interrupted stage continues. Of their checkpoints the
+superseded ones go, see `retention`; those of a pinned run stay. Everything else goes once it is
+older than any writer works. A writer touches a part that exists already, and a run touches the
+output that it replaces, so both are young for gc.
 
 Files go in an order in which a reader never finds half: a note of collected weights before them,
 manifests before their parts. A run that finds a manifest in the moment before it goes misses its
-parts, which is a miss as ever: computed again.
+parts, takes that as a miss, and computes the stage again.
 
-A damaged record could name anything, so nothing is collected before it is healed.
+A damaged record could name anything, so gc collects nothing before someone heals it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ D = TypeVar("D", bound=SealedRecord)
 
 
 def collect(store: Store, rule: CollectionRule, now: datetime, *, dry_run: bool) -> Collected:
-    """Remove what nothing needs, or with `dry_run` only list it.
+    """Remove what no run needs, or with `dry_run` only list it.
 
     Raises:
         IntegrityError: a record is damaged, so what it names is unknown.
@@ -68,11 +68,11 @@ def collect(store: Store, rule: CollectionRule, now: datetime, *, dry_run: bool)
 def collect_superseded(
     store: Store, run: str, keep: int, now: datetime, *, until: int
 ) -> Collected:
-    """Remove the superseded checkpoints of a run that plays; returns what went.
+    """Remove the superseded checkpoints of a run at work; return what went.
 
-    Stays what `kept_weights` names, of the run as a whole and of its epochs up to `until`, from
-    which a run that plays its epochs again goes on; and what a pin, another run or any output that
-    keeps its weights needs. Raises IntegrityError as `collect` does.
+    It keeps what `kept_weights` names, of the run as a whole and of its epochs up to `until`, from
+    which a run that plays its epochs again goes on. It also keeps what a pin, another run or any
+    output that keeps its weights needs. Raises IntegrityError as `collect` does.
     """
     with store.collecting():
         return _Collection(store, CollectionRule(keep, older_than_h=0.0), now, False).superseded(
@@ -81,7 +81,7 @@ def collect_superseded(
 
 
 class _Collection:
-    """One collection: first what is kept, then what goes."""
+    """One collection: finds first what stays, then what goes."""
 
     def __init__(self, store: Store, rule: CollectionRule, now: datetime, dry_run: bool) -> None:
         self._store = store
@@ -97,8 +97,8 @@ class _Collection:
         if self._rule.drop_run:
             self._drop(self._rule.drop_run)
         dead, working = self._leases()
-        # Parts and temporary files do not name their stage, and a stage may be at work for longer
-        # than the age, and nothing of what it wrote since it began is touched.
+        # Parts and temporary files do not name their stage, and a stage may work for longer than
+        # the age. So gc leaves everything that is younger than the oldest stage at work.
         since = min([self._old, *self._begun(working)])
         runs = self._runs()
         unfinished = self._tried() | working
@@ -154,7 +154,7 @@ class _Collection:
             if record:
                 keys = {stage: key for stage, key in record.keys.items() if stage != TRACKED}
                 found[run][record.epoch] = keys
-        # What a branch takes over is its own before its first stage notes it.
+        # The stages that a branch takes over are its own before its first stage notes them.
         branches = self._read_all(map(paths.run_branch, names), Branch)
         for run, branch in zip(names, branches, strict=True):
             for epoch, taken in enumerate(branch.epochs if branch else ()):
@@ -189,7 +189,7 @@ class _Collection:
         return found
 
     def _begun(self, working: set[Keyed]) -> Iterator[float]:
-        """Yield when the outputs that are being computed were begun, by the store's clock."""
+        """Yield when the stages at work began, by the store's clock."""
         stages = {stage for stage, _ in working}
         for run in self._run_names() if stages else ():
             starts = [path for path, (_, stage, _) in self._starts(run) if stage in stages]
@@ -231,9 +231,9 @@ class _Collection:
     # What goes.
 
     def _drop(self, run: str) -> None:
-        """Forget a run; its outputs go with what nobody names."""
+        """Forget a run; its outputs go with all others that no run names."""
         if run not in self._run_names():
-            # Not only runs with a readable configuration: a damaged one can be dropped.
+            # All runs count, so that a user can drop one with a damaged configuration.
             raise ConfigError(no_such_run(run, self._run_names()))
         if self._pinned([run]):
             raise ConfigError(f"run {run!r} is pinned: `genenv tag {run} --unpin` first")
@@ -253,7 +253,7 @@ class _Collection:
     def _retire(
         self, runs: Runs, manifests: Mapping[Keyed, Manifest], working: set[Keyed]
     ) -> set[Keyed]:
-        """Note superseded checkpoints as collected; returns all outputs without their weights."""
+        """Note superseded checkpoints as collected; return all outputs without their weights."""
         kept, pinned = set(working), self._pinned(runs)
         for run, keys in runs.items():
             kept |= kept_weights(keys, manifests, self._rule.keep)
@@ -282,7 +282,7 @@ class _Collection:
         self._store.replace(paths.retired(manifest.stage, manifest.key), note.to_bytes())
 
     def _delete_manifests(self, manifests: dict[Keyed, Manifest], kept: set[Keyed]) -> None:
-        """Remove the manifests that nobody names, here too, and what was noted of them."""
+        """Remove the manifests that no run names, also from `manifests`, with the notes on them."""
         gone = manifests.keys() - kept
         if gone and not self._dry_run:
             gone -= _outputs(self._runs())  # a run may have begun to name one meanwhile
@@ -301,7 +301,7 @@ class _Collection:
         return size
 
     def _delete_shards(self, finished: Collection[Keyed], unfinished: set[Keyed]) -> list[Shard]:
-        """Remove what finished and abandoned stages would have continued from; returns the rest."""
+        """Remove shards and progress of finished and abandoned stages; return the other shards."""
         listed = self._store.list("shards")
         unneeded = [
             path
@@ -320,7 +320,7 @@ class _Collection:
         return kept
 
     def _delete(self, kind: str, files: Sequence[str], than: float) -> list[bool]:
-        """Remove those of some files that are old enough; returns which of them go."""
+        """Remove those of some files that are old enough; return which of them go."""
         sizes = list(self._each(lambda path: self._gone(path, than), files))
         for path, size in zip(files, sizes, strict=True):
             if size is not None:
@@ -328,7 +328,7 @@ class _Collection:
         return [size is not None for size in sizes]
 
     def _gone(self, path: str, than: float) -> int | None:
-        """Remove a file that is old enough, or only look; returns its size if it goes."""
+        """Remove a file that is old enough, unless in a dry run; return its size if it goes."""
         size = self._store.size(path)
         goes = size is not None and (
             self._is_old(path, than) if self._dry_run else self._store.delete_older(path, than)
@@ -358,7 +358,7 @@ class _Collection:
         return self._each(lambda path: self._read(path, kind), files)
 
     def _read(self, path: str, kind: type[D]) -> D | None:
-        """Return a record, None when it is gone meanwhile."""
+        """Return a record, None when it has gone meanwhile."""
         try:
             return find_record(self._store, path, kind.from_bytes)
         except IntegrityError as error:
@@ -386,6 +386,6 @@ def _needed(
 
 
 def _keyed(path: str) -> Keyed:
-    """Return the output that a file `<folder>/<stage>/<key>[.json]` belongs to."""
+    """Return the output of a file `<folder>/<stage>/<key>[.json]`."""
     _, stage, key = path.removesuffix(".json").split("/")[:3]
     return stage, key

@@ -1,8 +1,7 @@
-"""Reads every file of a store; reports which are damaged, who names them, and what to do.
+"""Reads every file of a store; reports which are damaged, which stages name them, and a remedy.
 
-Nothing here trusts a record that it has not unsealed, and nothing is changed. A store may be in use
-meanwhile: a file that goes away between the listing and the look is no damage, unless a record
-names it.
+It trusts no record that it has not unsealed, and changes no file. A store may be in use meanwhile:
+a file that goes away between the listing and the look is no damage, unless a record names it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from genenv_core.storage.store.protocol import Store, each
 
 NOTES = ("origins", "retired", "foreign")
 FOLDERS = ("parts", "stages", *NOTES, "shards", "runs", "leases", "checkpoints")
-"""The store's own; everything in them is read."""
+"""The store's own folders, all of whose files it reads."""
 
 OUT_OF_SCOPE = "Prefect's and MLflow's databases, logs, work in progress"
 
@@ -77,9 +76,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Use:
-    """A stage's output, and a run and epoch that it is part of, when one is known.
+    """A stage's output, and a run and epoch that have it, if known.
 
-    Of a merged file: no stage, the epochs as the key, and the run.
+    For a merged file the stage is '', the key holds the epochs, and the run is known.
     """
 
     stage: str
@@ -88,7 +87,7 @@ class Use:
     epoch: int | None = None
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the output in words."""
         if not self.stage:
             return f"run {self.run} epochs {self.key}, merged"
         run = f" (run {self.run} epoch {self.epoch})" if self.run else ""
@@ -97,7 +96,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged or missing file, what is wrong, who names it, and what to do."""
+    """A damaged or missing file, what is wrong, the outputs that name it, and a remedy."""
 
     path: str
     problem: str
@@ -107,7 +106,7 @@ class Damage:
 
 @dataclass
 class VerifyReport:
-    """What `verify` found."""
+    """The result of `verify`."""
 
     files: int = 0
     bytes: int = 0
@@ -182,7 +181,7 @@ class _Check:
         return dict(zip(files, each(self._store, self._store.size, files), strict=True))
 
     def _bytes(self, path: str) -> bytes | StorageError | None:
-        """Return what a file holds, why it cannot be read, or None when it is gone."""
+        """Return the bytes of a file, the error of reading it, or None when it has gone."""
         try:
             return self._store.read(path)
         except NotFound:
@@ -215,7 +214,7 @@ class _Check:
             self._problems[path] = (what, remedy)
 
     def _missing(self, names: dict[str, Part]) -> None:
-        """Look for what records name: parts, the manifests of runs, a run's configuration."""
+        """Look for everything that records name: parts, manifests of runs, configurations."""
         sizes = self._sizes(names)
         for path, part in names.items():
             seen = (sizes[path], PurePosixPath(path).stem)
@@ -232,7 +231,7 @@ class _Check:
                 self._problems[path] = ("it is missing", remedies[path])
 
     def _finished_shards(self) -> None:
-        """A damaged shard of a stage that is finished is read by nobody, so nobody heals it."""
+        """Mark damaged shards of finished stages as unused: nobody reads or heals them."""
         for path, (problem, _) in self._problems.items():
             found = _RECORDS[Shard][0].fullmatch(path)
             if found and paths.manifest(found[1], found[2]) in self._records:
@@ -263,7 +262,7 @@ class _Check:
         self._report.unknown += [path for path in files if wanted and path not in wanted]
 
     def _digest(self, path: str) -> str | None:
-        """Return the sha256 of a file, None when it is gone, '' when it cannot be read."""
+        """Return the sha256 of a file, None when it has gone, '' when it is unreadable."""
         try:
             mark = self._store.mark(path)  # that of a hard link is that of the file
             if mark not in self._digests:
@@ -277,8 +276,7 @@ class _Check:
     def _named_parts(self) -> dict[str, Part]:
         """Return every part that a whole manifest or shard record names, by its path.
 
-        The weights that gc has collected, or that lie in another root, are named by their note
-        alone, and need not be there.
+        Weights that gc has collected, or that lie in another root, do not count: a note names them.
         """
         collected = {
             paths.manifest(record.stage, record.key): record.parts
@@ -307,7 +305,7 @@ class _Check:
         }
 
     def _uses(self) -> list[Use]:
-        """Return which stage outputs make up the runs."""
+        """Return the stage outputs of the runs."""
         return [
             Use(stage, key, path.split("/")[1], record.epoch)
             for path, record in self._records.items()
@@ -317,7 +315,7 @@ class _Check:
         ]
 
     def _named_by(self, path: str) -> tuple[Use, ...]:
-        """Return the stage outputs that a damaged file is part of, with their runs."""
+        """Return the stage outputs that have a damaged file, with their runs."""
         outputs: set[tuple[str, str]] = set()
         merged: set[Use] = set()
         for kind in (Manifest, Shard, Lease, RetiredWeights, ForeignWeights, Origin):

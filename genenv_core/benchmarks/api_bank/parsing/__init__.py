@@ -1,1 +1,1 @@
-"""Calls read from texts: as the official harness reads them, and in full."""
+"""Reads calls from texts: as the official harness does, and in full."""

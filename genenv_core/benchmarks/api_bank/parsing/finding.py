@@ -1,4 +1,4 @@
-"""The call in a text: where it is, and its arguments as the official harness reads them.
+"""Finds the call in a text, and reads its arguments as the official harness does.
 
 The harness searches with backtracking patterns, which take quadratic time on hostile text. These
 functions find the same in linear time.
@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 
 LONGEST = 1_000_000
-"""Characters of a text in which a call is looked for; recorded calls have a few hundred."""
+"""Characters of a text to search for a call; recorded calls have a few hundred."""
 
 _OPENING = re.compile(r"\[(\w++)\(")
-# A match cannot begin inside a word, so that each word is looked at once.
+# A match cannot begin inside a word, so the search visits each word once.
 _KEY = re.compile(r"(?<!\w)(\w++)\s*+=\s*+")
 _WORD = re.compile(r"\w+")
 _QUOTED = re.compile(r"""['"](.[^'"\n]*)['"]""")
@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"""['"](.[^'"\n]*)['"]""")
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """A call's name and what stands between its parentheses; `text` is all of it."""
+    """A call's name and the text between its parentheses; `text` is the whole call."""
 
     name: str
     inside: str
@@ -29,9 +29,9 @@ class FoundCall:
 
 
 def find_call(text: str) -> FoundCall | None:
-    """Return the first `[Name(...)]` of a text, None when it has none.
+    """Return the first `[Name(...)]` of a text, None without one.
 
-    It stands on one line and reaches to the last `)]` of that line, whatever is between.
+    It stands on one line and reaches to the last `)]` of that line, whatever stands between.
     """
     for line in text[:LONGEST].split("\n"):
         end = line.rfind(")]")
@@ -46,7 +46,7 @@ def plain_arguments(inside: str) -> dict[str, str]:
     """Return the arguments as the harness reads them: every value is text.
 
     A value is in quotes and ends at the next quote of either kind, or runs from a bracket to the
-    last one, or is a bare word; what is none of these is passed over. The last value of a name
+    last one, or is a bare word. The function skips everything else. The last value of a name
     counts.
     """
     last_quote = max(inside.rfind("'"), inside.rfind('"'))

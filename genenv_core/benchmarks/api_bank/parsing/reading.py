@@ -1,7 +1,7 @@
-"""Arguments read in full, with lists and records, quoted or not.
+"""Reads arguments in full, with lists and records, quoted or not.
 
 The data record lists as strings: `attendees='['John', 'Jane']'`. The official harness stops at the
-second quote there. This reading is for calls with such an argument only.
+second quote there. This reading is only for calls with such an argument.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 DEEPEST = 20
-"""Levels of lists in lists that are read; recorded arguments have two."""
+"""Most levels of lists in lists; recorded arguments have two."""
 
 _KEY = re.compile(r"\s*+(\w++)\s*+=\s*+")
 _BARE = re.compile(r"[\w.+-]++")
@@ -38,7 +38,7 @@ class UnreadableError(ValueError):
 def full_arguments(inside: str) -> dict[str, Any]:
     """Return the arguments up to the end or the closing parenthesis; raises UnreadableError.
 
-    A value at the top is a list or a record, which may stand in quotes, or text: quoted, or bare.
+    A value at the top is a list or a record, in quotes or not, or a text, quoted or bare.
     """
     reader = _ValueReader(inside)
     found: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def full_arguments(inside: str) -> dict[str, Any]:
 
 
 def read_list(text: str) -> list[Any]:
-    """Return the list that a text spells, as JSON or Python would; raises UnreadableError."""
+    """Return the list in a text, written as in JSON or Python; raises UnreadableError."""
     reader = _ValueReader(text)
     found = reader.value(0)
     if not isinstance(found, list) or reader.rest():
@@ -63,7 +63,7 @@ def read_list(text: str) -> list[Any]:
 
 
 class _ValueReader:
-    """Reads values from left to right; each character is looked at a bounded number of times."""
+    """Reads values from left to right, each character a bounded number of times."""
 
     def __init__(self, text: str) -> None:
         self._text = text

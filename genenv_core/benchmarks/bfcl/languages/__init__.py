@@ -1,1 +1,1 @@
-"""Source texts of other languages read as Python values, as the official converters do."""
+"""Reads source texts of other languages as Python values, as the official converters do."""

@@ -1,9 +1,9 @@
-"""Java source text read as Python values, by the type that a function's description names.
+"""Reads Java source text as Python values, by the type that a function's description names.
 
-What the official converter reads is read, and nothing else (bfcl-eval 2026.3.23): it looks for
-certain expressions by their text and knows no grammar, so elements are cut at every comma and
-whatever it does not recognise stays text. Its patterns take time without bound on some texts; here
-each is at most quadratic, and no collection is looked for in a text longer than LONGEST.
+It reads exactly what the official converter reads (bfcl-eval 2026.3.23). That one looks for certain
+expressions by their text and knows no grammar, so it cuts elements at every comma, and leaves all
+unknown expressions as text. Its patterns take time without bound on some texts. Here each is at
+most quadratic, and a text longer than LONGEST holds no collection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from genenv_core.benchmarks.bfcl.faults import Uncheckable
 
 LONGEST = 10_000
-"""Characters of a text in which a collection is looked for; gold's have less than 300."""
+"""Most characters of a text that may hold a collection; gold's have less than 300."""
 
 _DECIMAL = r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 # `$` also stands before a line feed at the end, which the official patterns allow as well.
@@ -37,7 +37,7 @@ _PUT_VALUE = re.compile(r"\",\s*+([^)\n]*+)\)")
 
 
 def java_value(text: str, kind: str, element: str | None = None) -> Any:
-    """Return the value of a Java expression of a type; the text itself when it is not of it.
+    """Return the value of a Java expression of a type, or the text itself if it has another type.
 
     `element` is the type of a collection's elements. Raises Uncheckable for a type or a number that
     the official converter raises on.
@@ -97,7 +97,7 @@ def _array_list(text: str, element: str | None) -> list[Any] | str:
 
 
 def _list_element(text: str, element: str | None) -> Any:
-    # Quotes are cut off unseen in an ArrayList, and kept in an array.
+    # The official converter cuts off quotes unseen in an ArrayList, and keeps them in an array.
     return text[1:-1] if element in ("char", "String") else _element(text, element)
 
 
@@ -121,7 +121,7 @@ def _hash_map(text: str) -> dict[str, Any] | str:
 
 
 def _entries(body: str) -> dict[str, Any]:
-    """Return what the `put("key", value)` of a text put.
+    """Return the entries of all `put("key", value)` in a text.
 
     A key ends at the first `",` on its line from which a value reaches a closing parenthesis.
     """
@@ -144,7 +144,7 @@ def _entries(body: str) -> dict[str, Any]:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Java literal whose type is not known."""
+    """Return the value of a Java literal of unknown type."""
     if text in _TRUTH:
         return _TRUTH[text]
     if text.startswith('"') and text.endswith('"'):

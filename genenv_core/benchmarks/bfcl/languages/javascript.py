@@ -1,8 +1,8 @@
-"""JavaScript source text read as Python values, by the type that a function's description names.
+"""Reads JavaScript source text as Python values, by the type that a function's description names.
 
-As for Java, what the official converter reads is read and nothing else (bfcl-eval 2026.3.23), in
-time that is bounded: it knows no grammar, an object ends at its first closing brace, and an array's
-elements are cut at every comma.
+As for Java, it reads exactly what the official converter reads (bfcl-eval 2026.3.23), in bounded
+time. That one knows no grammar: an object ends at its first closing brace, and every comma ends an
+element of an array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAIR = re.compile(r"([^:]++):\s*(.*?)(?:,\s*(?=[^,][^,:]*+:)|$)")
 
 
 def javascript_value(text: str, kind: str, element: str | None = None) -> Any:
-    """Return the value of a JavaScript expression of a type; the text when it is not of it.
+    """Return the value of a JavaScript expression of a type, or the text if it has another type.
 
     `element` is the type of an array's elements. Raises Uncheckable for a type or a number that the
     official converter raises on.
@@ -44,7 +44,7 @@ def javascript_value(text: str, kind: str, element: str | None = None) -> Any:
         case "float":
             return float(text) if _FLOAT.match(text) else text
         case "Bigint":
-            # A line feed at the end leaves the n in place, which is no number.
+            # A line feed at the end leaves the n in place, and that text is no number.
             return whole(text[:-1]) if _BIGINT.match(text) else text
         case "Boolean":
             return _TRUTH.get(text, text)
@@ -84,11 +84,11 @@ def _row(index: int, inside: str) -> list[Any]:
 
 
 def _rows_end(code: str) -> int:
-    """Return where an array of arrays at the start of a text ends, 0 when there is none.
+    """Return the end of an array of arrays at the start of a text, 0 without one.
 
-    A row is brackets around anything on one line, brackets too: each closing bracket may end it,
-    and the first from which the rest of the array can be read does. `ends` has where the array ends
-    for each such bracket, and is filled from the right, which takes one look at each.
+    A row is brackets around any text on one line, even with brackets in it. Each closing bracket
+    may end it, and the first after which the rest of the array is readable does. `ends` has the end
+    of the array for each such bracket. The loop fills it from the right, with one look at each.
     """
     head = _ROWS.match(code)
     if not head:
@@ -98,7 +98,7 @@ def _rows_end(code: str) -> int:
     ends: dict[int, int] = {}
 
     def first_good(start: int) -> int:
-        """Return the end by the first good bracket from `start` on, on its line; 0 for none."""
+        """Return the end by the first good bracket from `start` on, on its line; else 0."""
         # `good` descends, so that its negatives are in order.
         index = bisect_right(good, -start, key=lambda place: -place) - 1
         if index < 0 or "\n" in code[start : good[index]]:
@@ -132,7 +132,7 @@ def _property(text: str) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a JavaScript literal whose type is not known."""
+    """Return the value of a JavaScript literal of unknown type."""
     text = text.strip()
     if text in _TRUTH:
         return _TRUTH[text]

@@ -1,8 +1,8 @@
 """The simulated classes of bfcl-eval, and calls of their public methods.
 
 They come with the package bfcl-eval, which is no dependency: `make bfcl-backends` installs it
-without its own. Only the modules of the classes are imported, and these need mpmath alone. They are
-untyped: what is `Any` here does not leave `turns`.
+without its own dependencies. This module imports only the modules of the classes, which need mpmath
+alone. They are untyped: the `Any` here does not leave `turns`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ALTERED = {"TravelAPI": "CREDIT_CARD_EXTENSION"}
 
 
 class Absent(Exception):
-    """The back ends cannot be had; the message says why and what to do."""
+    """The back ends are missing; the message says why, with a remedy."""
 
 
 class Side:
@@ -74,7 +74,7 @@ class Side:
 
     @property
     def methods(self) -> Set[str]:
-        """Return the names that can be called."""
+        """Return the names of the public methods."""
         return self._named.keys()
 
     def state(self, name: str) -> JsonObject:
@@ -83,7 +83,7 @@ class Side:
         return {key: value for key, value in attributes.items() if not key.startswith("_")}
 
     def run(self, text: str) -> str:
-        """Return what a call gives, as text; of anything else an error's text; never raises."""
+        """Return the result of a call as text, or the text of its error; never raises."""
         try:
             call = read_call(addressed(text, self._named))
             method = self._methods.get((call.instance, call.method))
@@ -98,7 +98,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What calls have left in the classes, which all instances share; nothing of it is a copy."""
+    """The data that calls have left in the classes, shared by all instances and not copied."""
 
     data: Sequence[JsonObject]
     defaults: Sequence[tuple[Any, ...] | None]
@@ -107,10 +107,10 @@ class Left:
 
 
 class Backends:
-    """The classes, as they are in a process that has just begun.
+    """The classes, as in a process that has just begun.
 
     `data` are dicts of their modules that calls alter. `precision` is mpmath's context, whose
-    `prec` calls alter. One thread at a time has the classes.
+    `prec` calls alter. Only one thread at a time uses the classes.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Backends:
 
     @contextmanager
     def fresh(self) -> Generator[None]:
-        """Give the classes without what calls before left in them; puts precisions back after."""
+        """Reset the classes for the block, and restore precisions after it."""
         with self._alone():
             for data, whole in self._data:
                 data.clear()
@@ -140,7 +140,7 @@ class Backends:
 
     @contextmanager
     def resumed(self, left: Left) -> Generator[None]:
-        """Give the classes with what the calls of one attempt left in them."""
+        """Put the data that the calls of one attempt left into the classes, for the block."""
         with self._alone():
             for (data, _), content in zip(self._data, left.data, strict=True):
                 data.clear()
@@ -152,7 +152,7 @@ class Backends:
             yield
 
     def left(self) -> Left:
-        """Return what `resumed` continues from; call it inside of `fresh` or `resumed`."""
+        """Return the data from which `resumed` continues; call it inside `fresh` or `resumed`."""
         return Left(
             [dict(data) for data, _ in self._data],
             [function.__defaults__ for function, _ in self._defaults],
@@ -171,13 +171,13 @@ class Backends:
                 self._precision.prec = before
 
     def side(self, names: Sequence[str], config: JsonObject, long: bool, name: str) -> Side:
-        """Return fresh instances of these classes; `name` tells the sides of an item apart."""
+        """Return fresh instances of these classes; `name` separates the sides of an item."""
         return Side({one: self._classes[one] for one in names}, config, long, name)
 
 
 @cache
 def backends() -> Backends | Absent:
-    """Return the back ends, or why they cannot be had; looked for once in a process."""
+    """Return the back ends, or why they are missing; look for them once in a process."""
     try:
         found = metadata.version(PACKAGE)
     except metadata.PackageNotFoundError:

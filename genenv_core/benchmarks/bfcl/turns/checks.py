@@ -1,8 +1,8 @@
-"""A prediction's calls and gold's, run side by side and compared after each turn.
+"""Runs a prediction's calls and gold's side by side, and compares them after each turn.
 
-After a turn in which gold calls something, the public attributes of every instance must be the
-same, and what gold's calls of the turn gave must be among what the model's calls gave so far, as
-often and in any order. What differs from bfcl-eval 2026.3.23 is in docs/benchmarks/bfcl.md.
+After a turn with a call of gold's, the public attributes of every instance must be the same. The
+results of gold's calls in the turn must be among those of the model's calls so far, as often and in
+any order. docs/benchmarks/bfcl.md says what differs from bfcl-eval 2026.3.23.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from genenv_core.benchmarks.bfcl.turns.backends import Backends, Side
 from genenv_core.benchmarks.bfcl.turns.rows import TurnsRow
 
 MOST_CALLS = 2_000
-"""Calls of a prediction; gold has 35 at most, and an official run 20 steps a turn."""
+"""Most calls of a prediction; gold has 35 at most, and an official run 20 steps a turn."""
 
 MOST_CHARACTERS = 1_000_000
-"""Characters of all calls of a prediction together."""
+"""Most characters of all calls of a prediction together."""
 
 LONG_RESULT = 1_000
-"""Characters of a result, beyond which its digest stands for it."""
+"""Characters of a result above which its digest stands for it."""
 
 Turns = list[list[list[str]]]
 """Calls by turn and step."""
 
 
 def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> PredictionFault | None:
-    """Return None when every turn leads where gold's does, else the first fault; never raises."""
+    """Return None when every turn ends as gold's does, else the first fault; never raises."""
     if not is_list(prediction):
         return PredictionFault(ErrorType.FORMAT, "no list of turns")
     if len(prediction) != len(row.gold):
@@ -48,13 +48,13 @@ def check_turns(prediction: object, row: TurnsRow, backends: Backends) -> Predic
     try:
         with backends.fresh():
             return _compare(turns, row, backends)
-    except Exception as error:  # a scenario that is not loaded, states that cannot be compared
+    except Exception as error:  # a scenario that does not load, states without a comparison
         why = f"the official checker raises here: {type(error).__name__}"
         return PredictionFault(ErrorType.UNCHECKABLE, why)
 
 
 def steps_of(turn: object) -> list[list[str]]:
-    """Return the steps of a turn that call something, no step for anything but a list of texts."""
+    """Return the steps of a turn that hold a call; a step is a list of texts."""
     return [step for step in turn if _are_calls(step)] if is_list(turn) else []
 
 
@@ -101,7 +101,7 @@ def _responses(given: Counter[str], wanted: list[str], turn: int) -> PredictionF
 
 
 def _mark(result: str) -> str:
-    """Return what a result is known by; a long one is not kept."""
+    """Return a result, or the digest of a long one."""
     if len(result) <= LONG_RESULT:
         return result
     return hashlib.sha256(result.encode(errors="surrogatepass")).hexdigest()

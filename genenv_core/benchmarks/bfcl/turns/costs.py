@@ -1,4 +1,4 @@
-"""Calls whose cost literal arguments do not bound: they are refused before they run.
+"""Refuses calls whose cost literal arguments do not bound, before they run.
 
 The official executor runs them until memory, time or a limit of Python ends them. All but a few
 (`round_number` by more than 100,000 places, a search of a huge tree) come to an error there too.
@@ -14,21 +14,21 @@ DIGITS = 1_000
 """The precision of a logarithm or square root."""
 
 PLACES = 100_000
-"""Places before the point that are rounded."""
+"""Most places before the point to round."""
 
 POWER_BITS = 20_000
 """The size of an integer's power. Python prints no integer of more than 4,300 digits."""
 
 WALK = 100_000
-"""What a search of a tree may list: characters of paths, and one for each entry."""
+"""Most characters that a search of a tree may list: those of paths, and one for each entry."""
 
 
 class Costly(ValueError):
-    """A call is refused because nothing bounds its cost."""
+    """A refused call: nothing bounds its cost."""
 
 
 def refuse_costly(instance: Any, method: str, arguments: Sequence[Any], named: Any) -> None:
-    """Raise Costly for a call that might not end; `instance` is the one that it is made on."""
+    """Raise Costly for a call of a method of `instance` that might not end."""
     check = _CHECKS.get((type(instance).__name__, method))
     if check is not None:
         check(instance, *arguments, **named)

@@ -1,4 +1,4 @@
-"""BFCL's multi-turn items, read from a download."""
+"""Reads BFCL's multi-turn items from a download."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TurnsRow:
     """An item with all that its verdict needs; gold has a list of calls for each turn.
 
     `turns` are the messages that open each turn of a conversation. In the turns of `missed` the
-    model first reads functions that were kept from it until then.
+    model first reads functions that the item withheld until then.
     """
 
     id: str
@@ -37,7 +37,7 @@ class TurnsRow:
 
     @property
     def long(self) -> bool:
-        """Return whether the classes are filled with more than the item needs."""
+        """Return whether the classes hold more data than the item needs."""
         return "long_context" in self.category.name
 
 

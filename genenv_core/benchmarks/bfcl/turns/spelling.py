@@ -1,7 +1,7 @@
-"""A model's call as the text that a multi-turn prediction has of it.
+"""Writes a model's call as text for a multi-turn prediction.
 
-A reader gets the same call back, or no call: a name or an argument that Python has no
-word for is written so that no reader takes it for another one.
+A reader gets the same call back, or no call: the text of a name or an argument that is no word of
+Python cannot pass for another one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from genenv_core.types import Call
 
 UNWRITABLE = "call(*)"
-"""Stands for a call whose arguments have no text, such as those nested too deep; it is no call."""
+"""Stands for a call whose arguments have no text, such as too deep ones; no reader takes it."""
 
 
 def spelled(call: Call) -> str:
@@ -28,5 +28,5 @@ def _name(name: str) -> str:
 
 
 def _is_word(name: str) -> bool:
-    # Python takes some other letters for these: they would be another name.
+    # Python turns some other letters into ASCII: they would make another name.
     return name.isascii() and name.isidentifier()

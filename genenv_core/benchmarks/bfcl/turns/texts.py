@@ -1,9 +1,9 @@
-"""Texts of calls: each is read as one call with literal arguments, and never evaluated.
+"""Reads texts as calls with literal arguments, and never evaluates them.
 
 The official executor first writes an instance's name before every method's name that a parenthesis
-follows, inside quoted texts too, and drops the blanks between any name and its parenthesis. That
-can be seen in what a call stores, so it is done here as well. What it then evaluates as Python is
-here a call of a method with literals, or an error.
+follows, inside quoted texts too, and drops the blanks between any name and its parenthesis. Values
+that a call stores show that, so this module does the same. The executor then evaluates the text as
+Python; here it is a call of a method with literals, or an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST = 100_000
-"""Characters of a call; gold's longest has 6,839."""
+"""Most characters of a call; gold's longest has 6,839."""
 
 _CALLED = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?=\()")
 
@@ -27,7 +27,7 @@ class NoCall(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WrittenCall:
-    """A call as it was written; `instance` is a name that `addressed` put there."""
+    """A call as in its text; `addressed` has put the name `instance` there."""
 
     instance: str
     method: str
@@ -51,7 +51,7 @@ def read_call(text: str) -> WrittenCall:
         raise NoCall(f"more than {LONGEST} characters")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes such as \d, which are read all the same
+            warnings.simplefilter("ignore")  # about escapes such as \d, which Python still reads
             body = ast.parse(text.lstrip(" \t"), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise NoCall(f"no Python expression: {type(error).__name__}") from error

@@ -1,7 +1,7 @@
 """The eight commonsense constraints, each a function of a query, a plan and the database.
 
-A function returns the first fault that it finds, in the order of the days. It raises Unreadable
-where the official evaluator stops with an exception. `strict` closes what the official evaluator
+A function returns the first fault that it finds, in the order of the days. It raises UnreadablePlan
+where the official evaluator stops with an exception. `strict` refuses what the official evaluator
 overlooks; each such place says what that is.
 """
 
@@ -29,7 +29,7 @@ from genenv_core.benchmarks.travelplanner.plan import (
 from genenv_core.benchmarks.travelplanner.text import name_and_city
 
 HALF = 0.5
-"""Share of six cells a day that has to say something; a plan's other keys count as well."""
+"""Share of six cells a day that must not be empty; a plan's other keys count as well."""
 
 
 def _failed(reason: str) -> ConstraintOutcome:
@@ -41,7 +41,7 @@ def within_sandbox(
 ) -> ConstraintOutcome:
     """Return whether all flights, roads and places of a plan are in the database."""
     for day in plan.days:
-        # Of all that a day says, only transportation has to be there for this constraint.
+        # For this constraint a day needs no cell but transportation.
         day.cell("transportation")
         transport = day.said("transportation")
         if transport and not _exists(transport, day, query, database, strict=strict):
@@ -77,7 +77,7 @@ def _exists(transport: str, day: Day, query: Query, database: Database, *, stric
 
 
 def flight_number(transport: str, day: Day) -> str:
-    """Return what follows the first `Flight Number: ` up to a comma or the next such mark."""
+    """Return the text after the first `Flight Number: `, up to a comma or the next such mark."""
     parts = transport.split("Flight Number: ", 2)
     if len(parts) == 1:
         raise UnreadablePlan(f"day {day.number}: no 'Flight Number: ' in {shown(transport)}")
@@ -91,7 +91,7 @@ def complete_information(
     given = [day for day in plan.days if day.values and day.cell("current_city") != NOT_NEEDED]
     if len(given) != query.days:
         return _failed(f"{len(given)} days, wanted {query.days}")
-    # The official evaluator does not look at what follows the last day.
+    # The official evaluator ignores everything after the last day.
     if strict and plan.beyond:
         return _failed(f"{plan.beyond} days too many")
     for outcome in (_right_cities(query, plan), *(_gap(query, day, strict) for day in plan.days)):
@@ -118,7 +118,7 @@ def _right_cities(query: Query, plan: Plan) -> ConstraintOutcome:
 
 
 def _gap(query: Query, day: Day, strict: bool) -> ConstraintOutcome:
-    """Return whether a day says all that it has to say."""
+    """Return whether a day has all cells that it needs."""
     for name in CELLS:
         if name not in day.values:
             return _failed(f"day {day.number} has no {name}")
@@ -170,7 +170,7 @@ def within_current_city(
 
 def _names(day: Day, name: str, city: str) -> bool:
     value = day.cell(name)
-    # Lists and objects are searched like texts, which the official evaluator also does.
+    # Searches lists and objects like texts, as the official evaluator does.
     if not isinstance(value, str | list | dict):
         raise UnreadablePlan(f"day {day.number}: {name} is no text")
     return city in value
@@ -206,10 +206,10 @@ def reasonable_city_route(
 
 
 def _each_once(cities: Sequence[str]) -> bool:
-    """Return whether no city comes again after another, save the last, or stands there once only.
+    """Return whether no city but the last comes again after another, and none stands there once.
 
-    The first and the last place of the list may be there once. A trip that ends with two days in
-    the city where it began is refused.
+    The first and the last place of the list may stand there once. A trip that ends with two days in
+    the city where it began fails.
     """
     if len(cities) < 3:
         return False

@@ -1,7 +1,7 @@
 """The five hard constraints, each a function of a query, a plan and the database.
 
-They are judged on plans that are complete and within the sandbox. A constraint that the query does
-not name does not apply. A place stands for the first one of the database whose name matches.
+`judging.py` applies them to plans that are complete and within the sandbox. A constraint that the
+query does not name does not apply. A place means the first one of the database whose name matches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from genenv_core.benchmarks.travelplanner.text import name_and_city
 IN_A_CAR = 5
 IN_A_TAXI = 4
 DRIVING = 0.05
-"""Dollars for a km of a car that one drives; a taxi costs a dollar."""
+"""Dollars for a km of self-driving; a km by taxi costs a dollar."""
 
 RULES = ("smoking", "parties", "children under 10", "visitors", "pets")
 NOT_ASKED = ConstraintOutcome(None, "the query does not ask for it")
@@ -69,7 +69,7 @@ def total_cost(query: Query, plan: Plan, database: Database, *, strict: bool) ->
 
 
 def _fare(query: Query, day: Day, database: Database) -> float:
-    """Return what a day's transportation costs all people; 0 for what has no two ends."""
+    """Return what a day's transportation costs all people; 0 without two ends."""
     transport = day.said("transportation")
     ends = day.ends() if transport else None
     if not transport or ends is None:
@@ -86,7 +86,7 @@ def _fare(query: Query, day: Day, database: Database) -> float:
 
 
 def room_rule(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
-    """Return whether no accommodation forbids what the query wants to do there."""
+    """Return whether every accommodation allows what the query wants to do there."""
     if query.room_rule is None:
         return NOT_ASKED
     for day, room in _rooms(plan, database, strict=strict):
@@ -98,7 +98,7 @@ def room_rule(query: Query, plan: Plan, database: Database, *, strict: bool) -> 
 
 
 def cuisine(query: Query, plan: Plan, database: Database, *, strict: bool) -> ConstraintOutcome:
-    """Return whether every wanted cuisine is had at some meal away from the origin."""
+    """Return whether some meal away from the origin has each wanted cuisine."""
     if not query.cuisines:
         return NOT_ASKED
     had: set[str] = set()
@@ -107,7 +107,7 @@ def cuisine(query: Query, plan: Plan, database: Database, *, strict: bool) -> Co
             if said is None:
                 continue
             if name_and_city(said)[1] == query.org:
-                # What the day has after a meal at the origin does not count either.
+                # The day's later meals do not count either.
                 break
             restaurant = _restaurant(said, database, strict=strict)
             if restaurant:

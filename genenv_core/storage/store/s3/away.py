@@ -1,7 +1,7 @@
 """Logs once that a store does not answer, and once that it answers again.
 
-The logger `genenv.storage.s3` writes to standard error and into a run's run.log. It writes nothing
-of a request that is tried again for less than SILENT_S.
+The logger `genenv.storage.s3` writes to standard error and into a run's run.log. It says nothing
+about a request that succeeds within SILENT_S.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ class Away:
             log.warning("%s answers again", self._where)
 
     def given_up(self, path: str) -> None:
-        """Note that a request is not tried again; its error says the rest."""
+        """Note that a request has failed for good; its error says the rest."""
         if self._told == path:
             self._told = None

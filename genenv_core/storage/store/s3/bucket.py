@@ -25,43 +25,43 @@ class Bucket(Multipart):
     # One object.
 
     def head(self, path: str) -> Head | None:
-        """Return what is known of an object, None when nothing is there."""
+        """Return what the bucket knows of an object, None for a missing one."""
         return self._wait(self._head(path))
 
     def heads(self, paths: Sequence[str]) -> list[Head | None]:
-        """Return what is known of many objects, asked for together."""
+        """Return what the bucket knows of many objects, by simultaneous requests."""
         return self._wait(together([self._head(path) for path in paths]))
 
     def get(self, path: str) -> tuple[bytes, Head]:
-        """Return an object's bytes and what was known of it then; raises NotFound."""
+        """Return an object's bytes and its head at that moment; raises NotFound."""
         return self._wait(self._get(path))
 
     def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, Head] | None]:
-        """Return many objects, asked for together, None where nothing is there."""
+        """Return many objects, by simultaneous requests, None for a missing one."""
         return self._wait(together([self._get_or_none(path) for path in paths]))
 
     def put(self, path: str, data: bytes, before: Head | None, sha256: str = "") -> bool:
-        """Write an object if what is there still is `before`; returns whether this call did."""
+        """Write an object if its head still is `before`; return whether this call did."""
         return self._wait(self._put(path, data, before, sha256))
 
     def touch(self, path: str, head: Head) -> bool:
-        """Copy an object onto itself, so that it is new; returns whether it still was `head`."""
+        """Copy an object onto itself, so that it is young; return whether it still was `head`."""
         return self._wait(self._touch(path, head))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects; those that are not there do not matter."""
+        """Remove objects; ignore missing ones."""
         self._wait(together([self._delete(path) for path in paths]))
 
     def upload(self, path: str, source: Path, sha256: str) -> None:
-        """Write a file as an object unless one is there."""
+        """Write a file as an object, unless the object exists."""
         self._wait(self._upload(path, source, sha256))
 
     def download(self, path: str, target: Path | None) -> str:
-        """Return the digest of an object's bytes, kept in `target` if given; raises NotFound."""
+        """Download an object, into `target` if given; return its digest. Raises NotFound."""
         return self._wait(self._download(path, target))
 
     def ignored_condition(self) -> str:
-        """Return the condition of a write that the store ignores, '' when it honours both."""
+        """Return the condition of a write that the store ignores, '' where it honours both."""
         path = f"probe/{uuid.uuid4().hex}"
         self.put(path, b"1", None)
         found = self.get(path)[1]

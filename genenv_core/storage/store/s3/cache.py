@@ -1,4 +1,4 @@
-"""Local copies of immutable objects, by their digest: exact for ever, whoever made them.
+"""Keeps local copies of immutable objects, by their digest: exact for ever, whoever made them.
 
 A file appears whole or not at all, so any number of processes share a cache. A full cache drops the
 least recently used file, but never one of the last minutes, because somebody may be about to open
@@ -20,7 +20,7 @@ from genenv_core.errors import IntegrityError, StorageError
 from genenv_core.storage.files import move_over, temporary
 
 IN_USE_S = 900.0
-"""How long after its last use a file is not collected."""
+"""How long after its last use a file stays."""
 
 KINDS = ("parts", "records")
 ABANDONED_S = 86_400.0
@@ -30,7 +30,7 @@ class Cache:
     """A folder of files named by their digest."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """Use this folder, which is made when something is put into it."""
+        """Use this folder; the first file in it makes it."""
         self.folder = folder
         self._limit = limit_bytes
         self._verified: set[str] = set()
@@ -39,7 +39,7 @@ class Cache:
     def find(self, sha256: str, suffix: str, *, verified: bool = True) -> Path | None:
         """Return the file with this digest if it is here; it stays for some minutes from now.
 
-        With `verified` its bytes are looked at, once a process.
+        With `verified`, compares its bytes with the digest, once a process.
         """
         path = self._path(sha256, suffix)
         try:
@@ -58,7 +58,7 @@ class Cache:
     def fetch(self, sha256: str, suffix: str, download: Callable[[Path], str]) -> Path:
         """Return the file with this digest; `download` writes it and returns its digest.
 
-        Raises IntegrityError when what came has another digest.
+        Raises IntegrityError when the downloaded bytes have another digest.
         """
         found = self.find(sha256, suffix)
         if found:
@@ -72,7 +72,7 @@ class Cache:
             if came != sha256:
                 raise IntegrityError(f"it came with the digest {came[:12]}, not {sha256[:12]}")
             made.chmod(0o444)
-            os.utime(made)  # a link is as old as what it was made of
+            os.utime(made)  # a link is as old as its source
             size = made.stat().st_size
             os.replace(made, path)
             self._verified.add(sha256)
@@ -87,14 +87,14 @@ class Cache:
         return path
 
     def recall(self, name: str) -> bytes | None:
-        """Return the small record that was kept under a name, which is a digest; None without."""
+        """Return the small record under a name, which is a digest; None without one."""
         try:
             return self._record(name).read_bytes()
         except OSError:
             return None
 
     def keep(self, name: str, data: bytes) -> None:
-        """Keep a small record; one that cannot be kept is no matter."""
+        """Keep a small record, if the disk allows it."""
         path, scratch = self._record(name), self.folder / "tmp"
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class Cache:
         return self.folder / "parts" / sha256[:2] / f"{sha256}{suffix}"
 
     def _bound(self, added: int) -> None:
-        """Remove what was used longest ago, looking now and then."""
+        """Remove the least recently used files, with a look now and then."""
         if self._added is not None and self._added + added < self._limit / 20:
             self._added += added
             return

@@ -1,4 +1,4 @@
-"""Sorts the faults of requests to a bucket: what passes by itself, and what a person reads."""
+"""Sorts the faults of requests to a bucket: passing ones, and words for a person on the others."""
 
 # s3fs, fsspec and botocore have no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -38,7 +38,7 @@ _SKEW_S = 900
 """Seconds by which S3 lets the clock of a request differ."""
 
 _PAGES = ("text/", "application/json")
-"""Types of content in which S3 describes no error."""
+"""Types of content that S3 never uses for an error."""
 
 _DENIED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken"}
 _LOST = (
@@ -57,15 +57,15 @@ class ConditionFailed(Exception):
 
 
 class Unlike(Exception):
-    """The bytes that came are not those that were announced."""
+    """The received bytes are not the announced ones."""
 
 
 class ForeignAnswer(Exception):
-    """What came back is no answer of S3."""
+    """The answer is not one of S3."""
 
 
 def endpoint() -> str:
-    """Return where requests go, as far as the environment says it, without what may be secret."""
+    """Return the endpoint of requests, as far as the environment names it, without secrets."""
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if found := os.environ.get(name):
             return re.sub(r"//[^/]*@", "//", found)
@@ -73,7 +73,7 @@ def endpoint() -> str:
 
 
 def status_of(error: BaseException) -> tuple[int, str]:
-    """Return the HTTP status and the code of an error answer, (0, '') of anything else."""
+    """Return the HTTP status and the code of an error answer, (0, '') for any other error."""
     answer = _answer(error)
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = str(answer.get("Error", {}).get("Code", ""))
@@ -81,7 +81,7 @@ def status_of(error: BaseException) -> tuple[int, str]:
 
 
 def foreign(error: BaseException) -> str:
-    """Return what shows that an answer is not one of S3, '' where nothing does.
+    """Return the sign that an answer is not one of S3, or ''.
 
     S3 describes errors in XML and marks its answers with headers of its own.
     """
@@ -110,7 +110,7 @@ def _headers(error: BaseException) -> dict[str, str]:
 
 
 def _ahead(error: BaseException) -> float | None:
-    """Return the seconds that the store's clock is ahead of this machine's, if its answer says."""
+    """Return the seconds that the store's clock is ahead of this machine's, None if unknown."""
     server_time = str(_answer(error).get("Error", {}).get("ServerTime", ""))
     try:
         there = datetime.fromisoformat(server_time) if server_time else None
@@ -121,7 +121,7 @@ def _ahead(error: BaseException) -> float | None:
 
 
 def _skew(error: BaseException) -> str:
-    """Return what a person reads where a request was refused for its time, else ''."""
+    """Return the message for a request that the store refused for its time, else ''."""
     status, code = status_of(error)
     ahead = _ahead(error)
     # The answer to a HEAD has no code.
@@ -139,7 +139,7 @@ def _skew(error: BaseException) -> str:
 
 
 def fault(error: Exception) -> str | None:
-    """Return a passing fault in words, None for one that will not pass."""
+    """Return a passing fault in words, None for a lasting one."""
     status, code = status_of(error)
     if (status >= 500 and status != 501) or status == 429 or code in _PASSING:
         named = "" if code == str(status) else f" {code}"
@@ -155,7 +155,7 @@ def fault(error: Exception) -> str | None:
 
 
 def why(error: Exception, bucket: str) -> str:
-    """Return what a person reads of a fault that will not pass."""
+    """Return the message for a lasting fault."""
     status, code = status_of(error)
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
         return (
@@ -183,7 +183,7 @@ def why(error: Exception, bucket: str) -> str:
 
 
 def no_store(what: str) -> str:
-    """Return what a person reads when something answers that is no S3."""
+    """Return the message for an endpoint that is no S3 store."""
     return (
         f"{endpoint()} answers, but not as S3 does ({what}): it is no S3 store, or something "
         "before the store answers in its place; give the address of the store's S3 API in "

@@ -1,7 +1,7 @@
-"""Large objects of a bucket: up and down in pieces, each with its own tries, and copied likewise.
+"""Moves large objects of a bucket up and down in pieces, each with its own tries; copies likewise.
 
-What arrives is compared by who asked for it: a piece that goes up carries its MD5, and what comes
-down is digested as a whole. An upload becomes an object when it is finished, under a condition.
+The receiver compares every byte: a piece that goes up carries its MD5, and the caller digests a
+download as a whole. An upload becomes an object when it is finished, under a condition.
 """
 
 # s3fs, fsspec and botocore have no stubs.
@@ -26,17 +26,17 @@ PIECE_BYTES = 32 * 2**20
 
 MOST_PIECES = 9_000
 COPY_BYTES = 5 * 2**30
-"""Larger objects are copied in pieces."""
+"""Size above which a copy goes in pieces."""
 
 AHEAD = 4
-"""Pieces of one object that are on their way at the same time."""
+"""Pieces of one object in transit at the same time."""
 
 RESTARTS = 5
-"""How often a read may begin again because another process overwrote the object."""
+"""How often a read begins again because another process overwrote the object."""
 
 
 class Multipart(S3Requests):
-    """Requests that go in pieces where an object is large."""
+    """Requests that go in pieces for large objects."""
 
     async def _touch(self, path: str, head: Head) -> bool:
         if head.bytes <= COPY_BYTES:
@@ -121,7 +121,7 @@ class Multipart(S3Requests):
         pieces: Sequence[dict[str, Any]],
         condition: Mapping[str, str],
     ) -> None:
-        """Make the object of its pieces, unless one is there; equal names have equal content."""
+        """Make the object of its pieces, unless it exists; equal names have equal content."""
 
         async def once() -> None:
             try:
@@ -132,7 +132,7 @@ class Multipart(S3Requests):
             except ConditionFailed:  # somebody was first
                 await self._gone("abort_multipart_upload", path, UploadId=upload)
             except NotFound:
-                # An upload that is finished is not there any more either.
+                # A finished upload does not exist any more either.
                 if await self._head(path) is None:
                     raise
 
@@ -155,7 +155,7 @@ class Multipart(S3Requests):
         )
 
     async def _read(self, path: str, head: Head, target: Path | None) -> str:
-        """Write an object as it was at `head` into a file; returns its digest. Raises Refused."""
+        """Write an object as of `head` into a file; return its digest. Raises ConditionFailed."""
         seen = hashlib.sha256()
         handle = target.open("wb") if target else None
         try:

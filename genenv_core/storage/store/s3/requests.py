@@ -1,13 +1,13 @@
-"""Single requests to a bucket: each is tried again after a passing fault, and its fate is known.
+"""Makes single requests to a bucket, repeats them after passing faults, and knows their fate.
 
-A write whose answer was lost may have happened all the same, so a second try can be refused because
-of the first, and aiohttp makes second tries of its own when a connection breaks. Every conditional
-write therefore leaves a token in the object's metadata, beside the one of the object's creation and
-those of the last writes that it replaced: whoever is refused looks for its token there, and finds
-it also when others have written since.
+A write whose answer got lost may have happened all the same, so the store may refuse a second try
+because of the first; and aiohttp makes second tries of its own when a connection breaks. So every
+conditional write leaves a token in the object's metadata, beside that of the object's creation and
+those of the last writes that it replaced. After a refusal the writer looks for its token there, and
+finds it even when others have written since.
 
-s3fs gives the session, the credentials and the endpoint; its own retries are off, since they would
-take such a refusal for somebody else's.
+s3fs gives the session, the credentials and the endpoint. Its own retries are off, since they would
+take such a refusal for somebody else's write.
 """
 
 # s3fs, fsspec and botocore have no stubs.
@@ -60,7 +60,7 @@ AT_ONCE = 32
 """Requests at the same time."""
 
 LARGE_AT_ONCE = 3
-"""Objects in pieces at the same time: some pieces of each are in memory."""
+"""Objects in pieces at the same time, as some pieces of each are in memory."""
 
 WRITERS = "genenv-writers"
 CREATOR = "genenv-creator"
@@ -85,10 +85,10 @@ class _OneTry(s3fs.S3FileSystem):
     retries = 1
 
     async def set_session(self, refresh: bool = False, kwargs: Any = None) -> Any:
-        """Return the client; it sends a body at once.
+        """Return a client that sends a body at once.
 
-        botocore would first ask whether it may (Expect: 100-continue), and aiohttp waits for that
-        answer without end: a server that knows no such question would hold a run for ever.
+        botocore would first ask for permission (Expect: 100-continue), and aiohttp waits for that
+        answer without end: a server that does not know the question would hold a run for ever.
         """
         client = await super().set_session(refresh, kwargs or {})
         client.meta.events.unregister("before-call.s3", add_expect_header)
@@ -103,9 +103,9 @@ class _OneTry(s3fs.S3FileSystem):
 def _connections(
     usual: tuple[tuple[str, str], ...], pid: int
 ) -> tuple[_OneTry, asyncio.Semaphore, asyncio.Semaphore]:
-    """Return the connections of this process under one environment: making them takes a while.
+    """Return the connections of this process under one environment, as making them takes a while.
 
-    Beside them, room for requests, and for large objects.
+    It also returns the semaphores for requests and for large objects.
     """
     files = _OneTry(
         config_kwargs={
@@ -113,7 +113,7 @@ def _connections(
             "read_timeout": READ_S,
             "max_pool_connections": AT_ONCE,
             "retries": {"total_max_attempts": 1},
-            # Content-MD5 guards what is sent, and every store knows it; digests what comes.
+            # Content-MD5, which every store knows, guards uploads; digests guard downloads.
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         },
@@ -127,7 +127,7 @@ class S3Requests:
     """Requests for the objects of one bucket below a prefix, for fsspec's event loop."""
 
     def __init__(self, name: str, prefix: str) -> None:
-        """Name a bucket, without a request yet. Credentials come from the usual chain alone."""
+        """Name a bucket without a request. Credentials come from the usual chain alone."""
         self.name = name
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"
@@ -143,7 +143,7 @@ class S3Requests:
             return await self._files.request(method, Bucket=self.name, **arguments)
 
     async def _tried(self, path: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns, tried again after passing faults."""
+        """Return what `work` returns; repeat it after passing faults."""
         since = time.monotonic()
         for number in range(TRIES):
             try:
@@ -174,7 +174,7 @@ class S3Requests:
         raise AssertionError  # the last try returns or raises
 
     async def _asked(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
-        """Make one request, once; raises NotFound and Refused."""
+        """Make one request, once; raises NotFound and ConditionFailed."""
         try:
             return await self._call(method, path, **arguments)
         except Exception as error:
@@ -230,7 +230,7 @@ class S3Requests:
         return await self._tried(path, once)
 
     async def _is_mine(self, path: str, token: str, before: Head | None) -> bool:
-        """Return whether a write that was refused, maybe because of itself, did happen."""
+        """Return whether a refused write did happen: its own first try may cause the refusal."""
         head = await self._head(path)
         if head is None:
             if before is None:  # what refused it is gone by now
@@ -281,7 +281,7 @@ class S3Requests:
             page = await self._tried(prefix, lambda asked=asked: self._page(asked))
             for item in page.get("Contents", ()):
                 path = str(item["Key"]).removeprefix(self._prefix)
-                if not path.endswith("/"):  # what some tools make to show a folder
+                if not path.endswith("/"):  # some tools make such an object to show a folder
                     found[path] = Head(
                         item["ETag"], int(item["Size"]), item["LastModified"].timestamp()
                     )
@@ -294,13 +294,13 @@ class S3Requests:
     async def _page(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         page = await self._call("list_objects_v2", None, **asked)
         if not page.keys() & {"Name", "IsTruncated", "KeyCount", "Contents"}:
-            # botocore takes any XML, a web page too, for a listing of nothing.
+            # botocore takes any XML, even a web page, for an empty listing.
             raise ForeignAnswer("a listing without Name")
         return page
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:
-    """Return the results in order; what fails first is raised when all have ended."""
+    """Return the results in order; when all have ended, raise the first error among them."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for item in done:
         if isinstance(item, BaseException):

@@ -1,12 +1,12 @@
 """The Store on a bucket: `s3://bucket/prefix`.
 
 Commit protocol: a conditional put is to a bucket what an exclusive link is to a directory. Every
-write names what it expects to be there (nothing, or one ETag); `requests` finds out what became of
-one whose answer was lost. Listings are for people, history and gc, and decide nothing.
+write names what it expects (no object, or one ETag); `requests` finds out the fate of a write whose
+answer got lost. Listings are for people, history and gc, and decide nothing.
 
-Immutable objects are named by their content and carry their digest as metadata; copies of them on
-this machine, in a cache of all roots, are exact. What only this machine uses (work in progress,
-laid-out checkpoints, logs) lies in `home`.
+Immutable objects have names by content and carry their digest as metadata. Their copies on this
+machine, in a cache of all roots, are exact. Files that only this machine uses (work in progress,
+laid-out checkpoints, logs) lie in `home`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ HERE = ("tmp", "progress", "checkpoints")
 """Folders that each machine has for itself."""
 
 COLLECTOR = ("gc", "store")
-"""The lease of whoever collects garbage."""
+"""The lease of the garbage collector."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CONTENT = re.compile(r"[0-9a-f]{64}")
 _RACES = 100
 
 FETCHES = 8
-"""Files that are downloaded at the same time."""
+"""Files to download at the same time."""
 
 
 class S3Store:
@@ -60,15 +60,14 @@ class S3Store:
     at_once = AT_ONCE
 
     def __init__(self, uri: str, *, writable: bool = True, cache: Cache | None = None) -> None:
-        """Open a root; raises ConfigError for one that cannot be used, with what to do.
+        """Open a root; raises ConfigError, with a remedy, for an unusable one.
 
-        With `writable` False it is taken as it is: a store that ignores conditions is only refused
-        where something is written.
+        With `writable` False it does not test whether the store honours conditions.
         """
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         parts = [part for part in prefix.split("/") if part]
         if not uri.startswith("s3://") or not _NAME.fullmatch(bucket) or {".", ".."} & set(parts):
-            # What may hold a password is not repeated.
+            # Do not repeat what may hold a password.
             given = "" if "@" in uri else f" {uri!r}"
             raise ConfigError(
                 f"root{given}: write s3://BUCKET/PREFIX, the bucket's name with 3 to 63 small "
@@ -99,7 +98,7 @@ class S3Store:
         return self._bucket.get(path)[0]
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
-        """Return the bytes at each path, asked for together."""
+        """Return the bytes at each path, by simultaneous requests."""
         return [found and found[0] for found in self._bucket.get_all(paths)]
 
     def size(self, path: str) -> int | None:
@@ -109,11 +108,11 @@ class S3Store:
         return head.bytes if head else None
 
     def stats(self, paths: Sequence[str]) -> list[Stat | None]:
-        """Return size and digest of each object, asked for together."""
+        """Return size and digest of each object, by simultaneous requests."""
         return [head and Stat(head.bytes, head.sha256) for head in self._bucket.heads(paths)]
 
     def sha256(self, path: str) -> str:
-        """Return the digest of what is in the bucket, whatever the cache holds."""
+        """Return the digest of the bytes in the bucket, whatever the cache holds."""
         return self._here.sha256(path) if _is_here(path) else self._bucket.download(path, None)
 
     def create(self, path: str, data: bytes) -> None:
@@ -121,7 +120,7 @@ class S3Store:
             raise AlreadyExists(f"{self.uri}/{path} is already there")
 
     def replace(self, path: str, data: bytes) -> None:
-        # Under a condition too: a try whose answer was lost must not land on a later write.
+        # Under a condition too: a try whose answer got lost must not overwrite a later write.
         for _ in range(_RACES):
             before = self._bucket.head(path)
             if self._bucket.put(path, data, before, sha256(data)) and (
@@ -160,12 +159,12 @@ class S3Store:
         return self._cache.find(*_content(path))
 
     def files(self, paths: Sequence[str]) -> list[str]:
-        """Return copies on this machine, some fetched at the same time."""
+        """Return copies on this machine; fetches some at the same time."""
         with ThreadPoolExecutor(FETCHES) as threads:
             return list(threads.map(self._file, paths))
 
     def snapshot(self) -> S3Store:
-        """Return this store for one query, which knows what is there from listings."""
+        """Return this store for one query, which knows the objects from listings."""
         return S3Snapshot(self)
 
     def mark(self, path: str) -> str:
@@ -213,11 +212,12 @@ class S3Store:
         return True
 
     def collecting(self) -> contextlib.AbstractContextManager[object]:
-        """Hold the lease of the one who collects garbage.
+        """Hold the lease of the garbage collector.
 
-        A bucket cannot remove an object on the condition that it is old. So whoever makes an old
-        one young looks for this lease afterwards, and waits: either the collector sees it young,
-        or its owner sees the collector and looks, when that has ended, whether it is still there.
+        A bucket cannot remove an object on the condition that it is old. So a writer that makes an
+        old one young looks for this lease afterwards, and waits. Either the collector sees the
+        object young, or the writer sees the collector, and looks after its end whether the object
+        still exists.
         """
         return Leases(self).hold(*COLLECTOR, lambda: None)
 
@@ -251,16 +251,16 @@ class S3Store:
         return self._cache.fetch(*_content(path), lambda made: self._bucket.download(path, made))
 
     def _mark_bad(self, path: str) -> None:
-        """Take the digest from an object that does not have it, so that everybody sees a miss."""
+        """Replace the wrong digest of a damaged object, so that everybody sees a miss."""
         if not self._writable:  # it may be another team's
             return
-        with contextlib.suppress(StorageError):  # who may only read cannot
+        with contextlib.suppress(StorageError):  # a reader without write access cannot
             head = self._bucket.head(path)
             if head:
                 self._bucket.touch(path, replace(head, sha256="altered"))
 
     def _stays(self, path: str) -> bool:
-        """Return whether an object that may have been old is there after a collection."""
+        """Return whether an object that may have been old exists after a collection."""
         if self._bucket.head(paths.lease(*COLLECTOR)) is None:
             return True
         with self.collecting():
@@ -278,12 +278,12 @@ class S3Store:
 
 
 class S3Snapshot(S3Store):
-    """The store of a root for one query: records from this machine's cache where they are current.
+    """The store of a root for one query: takes current records from this machine's cache.
 
     The ETag in a listing says which copy of a record is current: one request for a thousand
-    records instead of one each. This decides nothing: an object that no listing shows is asked for
-    by its path, and an old listing shows whole pools of a moment before. No stage is reused or
-    computed because of it.
+    records instead of one each. This decides nothing: the store requests an object that no listing
+    shows by its path, and an old listing shows whole pools of a moment before. No run reuses or
+    computes a stage because of it.
     """
 
     def __init__(self, of: S3Store) -> None:
@@ -297,7 +297,7 @@ class S3Snapshot(S3Store):
         return self
 
     def read(self, path: str) -> bytes:
-        """Return the bytes at `path`: the copy of them that is kept here, or what is there."""
+        """Return the bytes at `path`: from the copy on this machine, or from the bucket."""
         (data,) = self.read_all([path])
         if data is None:
             raise NotFound(f"{self.uri}/{path} does not exist")
@@ -332,13 +332,13 @@ class S3Snapshot(S3Store):
         return self._group(path).get(path)
 
     def _group(self, path: str) -> dict[str, Head]:
-        """Return what a listing says of the records that are read together with this one."""
+        """Return what a listing says of the records that queries read together with this one."""
         group = _group(path)
         if group is None:
             return {}
         if group not in self._listed:
             self._listed[group] = self._bucket.list(group)
-            # Those that are new here come all together, before they are asked for one by one.
+            # Fetch those that are new here together, before callers ask for one by one.
             new = [p for p in self._listed[group] if self._kept(p) is None]
             self.read_all(new)
         return self._listed[group]
@@ -352,7 +352,7 @@ def _is_here(path: str) -> bool:
 
 
 def _group(path: str) -> str | None:
-    """Return the prefix that is listed for a path, None for what is not read by many."""
+    """Return the prefix to list for a path, None for a path that is not read with many others."""
     parts = path.split("/")
     if parts[0] == paths.runs() and len(parts) > 2:
         return paths.run(parts[1])
@@ -360,7 +360,7 @@ def _group(path: str) -> str | None:
 
 
 def _content(path: str) -> tuple[str, str]:
-    """Return digest and suffix of a path that is named by its content."""
+    """Return digest and suffix of a path with a name by content; raises StorageError."""
     name = PurePosixPath(path)
     if not _CONTENT.fullmatch(name.stem):
         raise StorageError(f"{path} is not named by its content, so it has no local copy")
