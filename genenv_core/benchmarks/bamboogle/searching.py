@@ -81,7 +81,7 @@ def read_corpus(path: Path) -> tuple[list[Passage], str]:
 
     A corpus is a JSONL file whose rows have `title` and `text`, or a folder of .txt files, whose
     names are the titles and whose paragraphs are the passages. Raises ConfigError for a missing
-    path, DataError for a file of another form.
+    path, DataError for a file of another form and for a corpus without passages.
     """
     if path.is_dir():
         files = sorted(path.glob("*.txt"))

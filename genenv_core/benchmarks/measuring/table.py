@@ -77,7 +77,7 @@ class Cell:
 
 
 Measured = dict[str, dict[str, Cell]]
-"""Model -> benchmark -> the number of the newest run."""
+"""Model -> benchmark -> the headline of the newest run."""
 
 
 def read_measured(connection: Any) -> Measured:

@@ -66,7 +66,7 @@ def find_retired(store: Store, manifest: Manifest) -> RetiredWeights | None:
 def restore(store: Store, run: RunLog, epochs: int) -> int:
     """Delete the notes of a run's collected weights; return their number.
 
-    It also gives up weights in another root that cannot give them, which count too.
+    It also gives up, and counts, weights that another root should hold but cannot give.
     """
     outputs = {
         (stage, key): paths.retired(stage, key)
