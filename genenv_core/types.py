@@ -307,6 +307,11 @@ class Observation:
     cause: Cause = Cause.ENVIRONMENT
     anew: bool = False
 
+    @property
+    def begins_anew(self) -> bool:
+        """Return whether the agent reads these messages alone next: after the end it reads none."""
+        return self.anew and not self.done
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -116,14 +116,21 @@ def failure(error: BaseException) -> Observation:
     return Observation((said,), done=False, failed=True, cause=cause)
 
 
-def as_observed(message: Message, observation: Observation) -> Message:
-    """Return an environment's message, with a mark where pi_env said it or it is an error."""
-    with_marks = message.copy()
-    if observation.simulated:
-        with_marks["simulated"] = True
-    if observation.failed:
-        with_marks["error"] = True
-    return with_marks
+def as_observed(observation: Observation) -> list[Message]:
+    """Return an environment's messages as a transcript has them.
+
+    Each has a mark where pi_env said it or it is an error, and the first one where the
+    conversation begins anew.
+    """
+    answered = [message.copy() for message in observation.messages]
+    for message in answered:
+        if observation.simulated:
+            message["simulated"] = True
+        if observation.failed:
+            message["error"] = True
+    if observation.begins_anew and answered:
+        answered[0]["anew"] = True
+    return answered
 
 
 def too_long(messages: Sequence[Message]) -> str:

@@ -306,11 +306,9 @@ class ChatPlayer:
         if reply.finish is FinishReason.ERROR:
             return attempt.rollout(FinishReason.ERROR, reply.error, Cause.ENGINE)
         observation = await in_thread(stepped, episode.step, text)
-        answered = [as_observed(message, observation) for message in observation.messages]
-        if observation.anew and not observation.done:
-            answered[0]["anew"] = True
+        if observation.begins_anew:
             attempt.start, attempt.begins = len(attempt.messages), True
-        attempt.messages.extend(answered)
+        attempt.messages.extend(as_observed(observation))
         attempt.errors = attempt.errors + 1 if observation.failed else 0
         if attempt.errors >= self._bounds.max_errors:
             why = broken(observation, attempt.task_id, attempt.turns, text)

@@ -185,10 +185,7 @@ class Attempt:
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: AttemptBounds) -> None:
         """Append what the environment answered: no logprob, no loss."""
-        answered = [as_observed(message, observation) for message in observation.messages]
-        anew = observation.anew and not observation.done
-        if anew:
-            answered[0]["anew"] = True
+        answered = as_observed(observation)
         self.messages.extend(answered)
         if observation.failed:
             self.errors += 1
@@ -206,7 +203,7 @@ class Attempt:
             self.end(FinishReason.STOP)
         elif last:
             self.end(FinishReason.LENGTH)
-        elif anew:
+        elif observation.begins_anew:
             self._begin_anew(observation.messages, chat, bounds)
         else:
             before = (self.token_ids[-1],) if self.loss_mask and self.loss_mask[-1] else ()

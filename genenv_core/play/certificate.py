@@ -26,7 +26,7 @@ from genenv_core.domains.protocol import (
     repeatable,
     tools_of,
 )
-from genenv_core.domains.steps import FAILURES, EnvironmentLost, error_line
+from genenv_core.domains.steps import FAILURES, EnvironmentLost, as_observed, error_line
 from genenv_core.domains.tool_calls import marked, written
 from genenv_core.errors import DomainError
 from genenv_core.play.asked import judged
@@ -241,7 +241,7 @@ def _play(
         for turn in turns:
             messages.append({"role": "assistant", "content": turn.says})
             observation = episode.step(turn.says)
-            messages += observation.messages
+            messages += as_observed(observation)
             observed.append(_text(observation.messages))
             done = observation.done
             if done:

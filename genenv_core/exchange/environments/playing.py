@@ -133,10 +133,10 @@ class ExportedAttempt:
             self.done = True
             return []
         observation = stepped(self._episode.step, text)
-        answers = [as_observed(message, observation) for message in observation.messages]
+        answers = as_observed(observation)
         if observation.failed and observation.cause is not Cause.AGENT:
             raise EnvironmentLost(answers[-1]["content"] if answers else "it gave no answer")
-        if observation.anew and not observation.done:
+        if observation.begins_anew:
             raise EnvironmentLost("it begins the conversation anew, and a folder's has one alone")
         self.messages += answers
         self._errors = self._errors + 1 if observation.failed else 0

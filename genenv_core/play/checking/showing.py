@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from genenv_core.domains.protocol import Domain
-from genenv_core.domains.steps import FAILURES, error_line, shortly, stepped
+from genenv_core.domains.steps import FAILURES, as_observed, error_line, shortly, stepped
 from genenv_core.play.asked import judged
 from genenv_core.play.certificate import ATTEMPTS, CANARIES, CANARY, SHOWN, Check, said
 from genenv_core.play.checking.calling import called
@@ -168,7 +168,7 @@ def _played(
     for turn in turns:
         messages.append({"role": "assistant", "content": turn})
         seen = stepped(episode.step, turn)
-        messages += seen.messages
+        messages += as_observed(seen)
         done = seen.done
         if ends and seen.failed:
             return messages, "A step fails."

@@ -8,6 +8,8 @@ environment's failure, in words; a step repeated after a lost episode begins ane
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from genenv_core.domains.steps import stepped
@@ -31,6 +33,7 @@ from genenv_core.types import (
     Rollout,
     SamplingParams,
     TaskDraft,
+    Verdict,
 )
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, tiny_tokenizer
@@ -78,7 +81,7 @@ def played(turns_: int = 3, **bounds: int) -> tuple[Rollout, ScriptedEngine]:
 
 @mutation(
     "what begins anew is a continuation", ATTEMPT,
-    "elif anew:", "elif anew and not self.turns:",
+    "elif observation.begins_anew:", "elif observation.begins_anew and not self.turns:",
 )  # fmt: skip
 @mutation("the earlier sequence is lost", ATTEMPT, "self.before.append(self._sequence())", "pass")
 @mutation(
@@ -93,7 +96,7 @@ def played(turns_: int = 3, **bounds: int) -> tuple[Rollout, ScriptedEngine]:
     "what the agent said last did not lead to the new prompt", ATTEMPT,
     "branch_turn=self.turn,", "branch_turn=max(0, self.turn - 1),",
 )  # fmt: skip
-@mutation("the transcript has no mark", ATTEMPT, 'answered[0]["anew"] = True', "pass")
+@mutation("the transcript has no mark", STEPS, 'answered[0]["anew"] = True', "pass")
 def test_a_prompt_anew_is_a_sequence_of_its_own() -> None:
     made, engine = played()
     first, again = CHAT.first_prompt(asked("do it")), CHAT.first_prompt(asked(AGAIN))
@@ -212,6 +215,24 @@ def test_trails_with_a_history_is_a_domain_that_checks_accept() -> None:
     examples = domain.agent_examples(0, 40)
     assert {len(messages) for messages, _ in examples} == {1}
     assert any(" ; " in messages[0]["content"] for messages, _ in examples)
+
+
+@mutation(
+    "a certificate judges another transcript than training", "genenv_core/play/certificate.py",
+    "messages += as_observed(observation)", "messages += observation.messages",
+)  # fmt: skip
+def test_a_certificate_judges_the_transcript_that_training_stores() -> None:
+    marked: list[int] = []
+
+    class Noting(TrailsDomain):
+        def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
+            marked.append(sum(bool(one.get("anew")) for one in messages))
+            return super().score(draft, messages)
+
+    domain = Noting.from_options({"history": 1})
+    draft = tasks_of(domain)[0]
+    certify(draft, domain)
+    assert max(marked) == len(domain.solution(draft)) - 1
 
 
 def test_where_one_conversation_is_all_there_is_it_is_refused() -> None:
