@@ -1,5 +1,7 @@
 """A room of Harbor without Docker, and an agent that says what a file says; imported by `harbor`.
 
+As a program it lets Harbor judge attempts that were made: `harbor_rooms.py TASKS SCRATCH`.
+
 A room is a root of its own in namespaces of its own. Its image is made by the Dockerfile's own
 COPY and RUN lines, but for what a network or another user is needed for: the interpreter is
 Harbor's, which has pydantic and no genenv.
@@ -21,9 +23,17 @@ from typing import Any
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
+from harbor.models.task.task import Task
+from harbor.models.trial.paths import TrialPaths
+from harbor.verifier.verifier import Verifier
 
 OWN = ("opt", "logs", "tests", "solution", "home", "tmp", "usr/local/bin")
 """Folders that a room has for itself; it sees the machine's others."""
+
+ROOMS = 2
+"""Rooms in which Harbor judges attempts at a time."""
+
+TURNS = "/opt/attempt/turns.jsonl"
 
 ELSEWHERE = ("RUN useradd ", "RUN pip install ")
 """What an image has from elsewhere."""
@@ -172,3 +182,50 @@ class SayingAgent(BaseAgent):
         (self.logs_dir / "modes.txt").write_text(modes.stdout or "")
         for turn in self._turns[environment.environment_name]:
             await environment.exec(f"printf %s {shlex.quote(turn)} | attempt say")
+
+
+async def judged(tasks: Path, attempts: list[tuple[str, Path]], scratch: Path) -> list[float]:
+    """Return the rewards that Harbor reads from the tasks' own `test.sh`.
+
+    Harbor's verifier brings the tests of a task into a room, runs them there, and fetches what they
+    wrote. A room is opened once and not for each attempt: the images of all tasks hold the same
+    code, and `TURNS` and the tests are brought in anew.
+
+    Args:
+        tasks: the folder of the data set.
+        attempts: the name of a task, and the file with the turns.
+        scratch: folder for what Harbor writes.
+    """
+    left = iter(enumerate(attempts))
+    rewards: dict[int, float] = {}
+
+    async def judge(number: int) -> None:
+        paths = TrialPaths(scratch / f"room-{number}")
+        paths.mkdir()
+        first = Task(tasks / attempts[0][0])
+        room = Room(
+            first.paths.environment_dir, f"room-{number}", f"room-{number}", paths,
+            first.config.environment,
+        )  # fmt: skip
+        await room.start(force_build=False)
+        try:
+            for place, (name, turns) in left:
+                await room.upload_file(turns, TURNS)
+                found = await Verifier(Task(tasks / name), paths, room).verify()
+                rewards[place] = found.rewards["reward"]
+        finally:
+            await room.stop(delete=True)
+
+    await asyncio.gather(*map(judge, range(ROOMS)))
+    return [rewards[place] for place in range(len(attempts))]
+
+
+def main() -> None:
+    """Print the rewards of attempts; standard input has their tasks and files of turns."""
+    tasks, scratch = map(Path, sys.argv[1:])
+    given = [(name, Path(turns)) for name, turns in json.load(sys.stdin)]
+    print(json.dumps(asyncio.run(judged(tasks, given, scratch))))
+
+
+if __name__ == "__main__":
+    main()

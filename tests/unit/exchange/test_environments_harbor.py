@@ -2,7 +2,8 @@
 
 Invariants: where an agent attempts a task lies no answer that its environment can do without; the
 verdict is of what the agent said, and of nothing that it could have written beside; a right
-attempt earns 1 and none 0; 1,000 attempts earn what the domain itself gives.
+attempt earns 1 and none 0; 1,000 attempts earn what the domain itself gives, also by the scripts
+that Harbor runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from genenv_core.exchange.environments.harbor.serving import ServedTask, judge, 
 from genenv_core.exchange.environments.harbor.withholding import PlayedTurns, withheld, without
 from genenv_core.exchange.environments.playing import TurnLimits, read_tasks
 from genenv_core.types import Message, Observation
+from tests.examples import spread
 from tests.mutations import mutation
 from tests.pipeline.commands import REPOSITORY
 from tests.unit.domains.openenv.real import installed
@@ -315,10 +318,10 @@ from pathlib import Path
 package, folder, scratch = sys.argv[1:]
 serving = import_module(f"{package}.genenv_core.exchange.environments.harbor.serving")
 tasks = sorted(Path(folder, "tasks").iterdir())
-turns, verifier = Path(scratch, "turns.jsonl"), Path(scratch, "verifier")
-for line in sys.stdin:
+verifier = Path(scratch, "verifier")
+for number, line in enumerate(sys.stdin):
     place, said = json.loads(line)
-    turns.unlink(missing_ok=True)
+    turns = Path(scratch, f"{number}.jsonl")
     there = serving.ServedTask(serving.read_tasks(tasks[place] / "environment"), turns)
     for turn in said:
         assert "text" in there.asked({"say": turn})
@@ -328,22 +331,69 @@ assert "genenv_core" not in sys.modules
 """
 
 
-@pytest.mark.slow
-def test_attempts_earn_what_the_domain_gives(tmp_path: Path) -> None:
-    folder, drafts = given_trails(tmp_path, "harbor")
+SHARE = 60
+"""Attempts that Harbor judges; an attempt takes .26 s of processor time, most of it imports."""
+
+
+@dataclass
+class SaidAttempts:
+    """Attempts at the tasks of a data set, said to their environments and judged, in one process.
+
+    `turns` are the files that the environments wrote, and `rewards` those of the domain itself.
+    """
+
+    tasks: Path
+    names: list[str]
+    turns: list[Path]
+    rewards: list[float]
+    judged: list[float]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> SaidAttempts:
+    """Say 1,000 attempts by the code that lies in the images."""
+    place = tmp_path_factory.mktemp("said")
+    folder, drafts = given_trails(place, "harbor")
     made = attempts(drafts)
-    (tmp_path / "scratch").mkdir()
-    code = sorted((folder / "tasks").iterdir())[0] / "environment" / "code.zip"
+    (place / "scratch").mkdir()
+    tasks = sorted((folder / "tasks").iterdir())
     done = subprocess.run(
-        [sys.executable, "-P", "-s", "-c", SCORES, PACKAGE, folder, tmp_path / "scratch"],
-        input="".join(json.dumps([place, turns]) + "\n" for place, turns, _ in made),
-        capture_output=True, text=True, check=False, cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(code)},
+        [sys.executable, "-P", "-s", "-c", SCORES, PACKAGE, folder, place / "scratch"],
+        input="".join(json.dumps([index, turns]) + "\n" for index, turns, _ in made),
+        capture_output=True, text=True, check=False, cwd=place,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tasks[0] / "environment" / "code.zip")},
     )  # fmt: skip
     assert not done.returncode, done.stderr
-    rewards = [json.loads(line)["reward"] for line in done.stdout.splitlines()]
-    assert rewards == [reward for _, _, reward in made]
-    assert len(rewards) == 1000 and 0.2 < sum(reward == 0 for reward in rewards) / 1000 < 0.8
+    return SaidAttempts(
+        folder / "tasks",
+        [tasks[index].name for index, _, _ in made],
+        [place / "scratch" / f"{number}.jsonl" for number in range(len(made))],
+        [reward for _, _, reward in made],
+        [json.loads(line)["reward"] for line in done.stdout.splitlines()],
+    )
+
+
+@pytest.mark.slow
+def test_attempts_earn_what_the_domain_gives(said: SaidAttempts) -> None:
+    assert said.judged == said.rewards
+    assert len(said.judged) == 1000 and 0.2 < said.judged.count(0) / 1000 < 0.8
+
+
+@pytest.mark.timeout(3000)  # all 1,000 take 260 s of processor time
+@pytest.mark.slow
+def test_harbor_judges_attempts_by_their_own_scripts(said: SaidAttempts, tmp_path: Path) -> None:
+    needs_rooms()
+    every = list(zip(said.names, said.turns, said.rewards, strict=True))
+    chosen = spread(every, SHARE)
+    done = subprocess.run(
+        [harbor(), Path(__file__).parent / "harbor_rooms.py", said.tasks, tmp_path],
+        input=json.dumps([(name, str(turns)) for name, turns, _ in chosen]),
+        capture_output=True, text=True, check=False, env=outside(TMPDIR=str(tmp_path)),
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == [reward for _, _, reward in chosen]
+    assert 0.2 < found.count(0) / len(found) < 0.8
 
 
 def harbor() -> Path:
@@ -398,11 +448,16 @@ def test_harbor_reads_every_task(tmp_path: Path) -> None:
         assert draft.prompt in instruction
 
 
+def needs_rooms() -> None:
+    """Skip where this machine opens no rooms."""
+    if subprocess.run(["unshare", "-rmpf", "true"], capture_output=True).returncode:
+        pytest.skip("a room needs namespaces: `unshare -rmpf true` fails on this machine")
+
+
 def played(folder: Path, out: Path, *options: object) -> dict[str, float]:
     """Return the rewards that `harbor run` gives tasks of an export, in rooms without Docker."""
     command = harbor().parent / "harbor"
-    if subprocess.run(["unshare", "-rmpf", "true"], capture_output=True).returncode:
-        pytest.skip("a room needs namespaces: `unshare -rmpf true` fails on this machine")
+    needs_rooms()
     done = subprocess.run(
         [
             *(command, "run", "-p", folder / "tasks", "-e", "harbor_rooms:Room", "-n", "1"),

@@ -138,8 +138,8 @@ class ServedOptions(Options):
                 f"{self.url_variable}, or name an app in domain.options.serve"
             )
         check_address(found, "domain.options.url" if self.url else self.url_variable)
-        self.key.check_place(found)
         self.key.read()
+        self.key.check_place(found)
         return found
 
     @property

@@ -47,6 +47,12 @@ Result = TypeVar("Result")
 SLACK = 1e-9
 """What a sum of rewards may be off."""
 
+FEWER = {
+    False: "data.base_tasks; of genenv domain check --base, of genenv certify --tasks",
+    True: "data.validation_tasks, data.test_tasks; of genenv domain check and certify --heldout",
+}
+"""What asks for how many tasks, by whether they are held out."""
+
 COUNTED = 50_000
 """Most tasks of a set that are looked at to say how many are not held out."""
 
@@ -287,10 +293,9 @@ class ServedDomain(ABC):
             else:
                 refused = f", for {made.detail} ({program})"
         if len(drafts) < count:
-            lower = "data.validation_tasks or data.test_tasks" if heldout else "data.base_tasks"
             raise ConfigError(
                 f"the server has only about {len(drafts)} {what} tasks{refused}; {count} are "
-                f"wanted: {self.widen}, or lower {lower}"
+                f"wanted: {self.widen}, or ask for fewer ({FEWER[heldout]})"
             )
         return list(drafts.values())
 
