@@ -21,8 +21,8 @@ from genenv_core.storage.records.keys import stage_key
 from genenv_core.training.updates.algorithm import get_algorithm
 from tasks.stage.key import parts_of
 from tests.mutations import mutation
-from tests.unit.builders_stage import NO_INPUTS, for_every_stage
-from tests.unit.config.test_stage_config import STAGES
+from tests.unit.builders_stage import NO_INPUTS
+from tests.unit.config.test_stage_config import STAGES, for_every_stage
 
 SCHEMA = "genenv_core/config/schema.py"
 KEY = "tasks/stage/key.py"

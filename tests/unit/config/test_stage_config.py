@@ -32,7 +32,7 @@ from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.placement import PlacementConfig
 from genenv_core.config.sections.unions.alternatives import fields_of, sections_of
-from genenv_core.config.sections.unions.benchmark import MeasuredEndpoint
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint, MeasuredEndpoint
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
 from genenv_core.config.stages import STAGES as LISTED
 from genenv_core.domains.desk import DeskDomain
@@ -44,11 +44,17 @@ from genenv_core.types import Policy
 from tasks.stage import Stage
 from tasks.stage.key import ConfigView, config_fields, parts_of
 from tests.mutations import mutation
-from tests.unit.builders_stage import NO_INPUTS, for_every_stage
+from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.plugged import add_own_domain
 
 INPUTS = "tasks/stage/inputs.py"
 KEY = "tasks/stage/key.py"
+
+
+def for_every_stage(config: RunConfig) -> RunConfig:
+    """Return a configuration with a model to measure too, so that every stage has what it reads."""
+    return config.model_copy(update={"benchmark": MeasuredCheckpoint(model="m")})
+
 
 CONFIG = for_every_stage(resolve("tiny"))
 

@@ -28,8 +28,8 @@ from genenv_core.storage.records.keys import stage_key
 from tasks.stage import Stage, StageContext, key
 from tasks.stage.key import AROUND, chosen_modules, domain_of, parts_of
 from tests.mutations import mutation
-from tests.unit.builders_stage import NO_INPUTS, for_every_stage
-from tests.unit.config.test_stage_config import STAGES
+from tests.unit.builders_stage import NO_INPUTS
+from tests.unit.config.test_stage_config import STAGES, for_every_stage
 
 IDS = "genenv_core/ids.py"
 KEY = "tasks/stage/key.py"
