@@ -23,6 +23,7 @@ from genenv_core.config.load import run_name
 from genenv_core.config.run_options import NO_OPTIONS, RunOptions
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.placement import INLINE
+from genenv_core.config.sections.unions.benchmark import MeasuredEndpoint
 from genenv_core.config.stages import EPOCH_STAGES, MEASURES, STAGES
 from genenv_core.domains.protocol import Domain, SeedData, fixed_sets
 from genenv_core.domains.registry import get_domain, is_built_in
@@ -345,14 +346,12 @@ def _measured(config: RunConfig, domain: Domain) -> BenchmarkInputs:
     from tasks.benchmark import BenchmarkInputs  # loads Prefect
     from tasks.policies.measured import endpoint_of, model_of
 
-    given = config.benchmark
+    given = config.measured
     if not given.certifies:
         check_categories(benchmark_of(domain), given.categories)
-    model = partial(model_of, config)
-    simulator = None
+    if isinstance(given, MeasuredEndpoint):
+        return BenchmarkInputs(None, endpoint_of(config, given))
+    model, simulator = partial(model_of, config), None
     if given.simulator is not None:
         simulator = model("benchmark.simulator", given.simulator, Policy.ENV)
-    if given.url is not None:
-        return BenchmarkInputs(None, endpoint_of(config), simulator)
-    measured = model("benchmark.model", str(given.model), Policy.AGENT)
-    return BenchmarkInputs(measured, None, simulator)
+    return BenchmarkInputs(model("benchmark.model", given.model, Policy.AGENT), None, simulator)

@@ -335,7 +335,7 @@ def summary(
 
 def measurement(config: RunConfig, facts: Mapping[str, Any] | None, failure: str) -> str:
     """Return the page of a run that measures a model, as markdown."""
-    given, run, root = config.benchmark, config.run_id, at_root(config.root)
+    given, run, root = config.measured, config.run_id, at_root(config.root)
     name = given.model_in_words
     if given.certifies:
         return in_markdown(f"{config.domain.name}: {name}", str(run), root, facts, failure)

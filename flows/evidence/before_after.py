@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     count = len(PARTS)
     pairs = list(zip(made[:count], made[count:], strict=True))
     rows = [row for one, other in pairs for row in compared(one, other)]
-    names = [str(one.config.benchmark.model) for one in pairs[0]]
+    names = [one.config.measured.model_in_words for one in pairs[0]]
     table = written(rows, *names)
     print(f"\n{table}")
     if options.output is not None:

@@ -7,11 +7,13 @@ file or after --set, with the new one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from genenv_core.canonical import section_of
+from genenv_core.config.sections.unions.benchmark import BenchmarkSection
 from genenv_core.config.sections.unions.teacher import TeacherConfig
 from genenv_core.errors import ConfigError
 
@@ -28,6 +30,15 @@ ONE_CLASS = {
 }
 """Section teacher while one class had the fields of all teachers but the file."""
 
+WHOLE: Mapping[str, Mapping[str, Any]] = {
+    "teacher": ONE_CLASS,
+    "benchmark": {
+        **{name: None for name in ("model", "url", "model_name", "simulator", "attempt_seconds")},
+        "request": dict[str, Any](),
+    },
+}
+"""Sections while one class had the fields of all alternatives: those that not each of them has."""
+
 
 def check_moved(values: Mapping[str, Any]) -> None:
     """Raise ConfigError for an old field with a value, nested or dotted."""
@@ -41,14 +52,15 @@ def check_moved(values: Mapping[str, Any]) -> None:
 def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recorded configuration under the names of today, to compare it with others.
 
-    A teacher that this genenv cannot read stays as it is.
+    A section that this genenv cannot read stays as it is.
     """
     moved = with_moved(values)
-    try:
-        teacher = _TEACHER.dump_python(_TEACHER.validate_python(moved.get("teacher", {})))
-    except ValidationError:
-        return moved
-    return {**moved, "teacher": teacher} if "teacher" in moved else moved
+    for section, union in _UNIONS.items():
+        with suppress(ValidationError):
+            if section in moved:
+                known = union.validate_python(moved[section])
+                moved[section] = union.dump_python(known, mode="json")
+    return moved
 
 
 def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +85,12 @@ def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return what makes a run's name as it was before fields moved, so that runs keep theirs."""
     teacher = dict(identity["teacher"])
     data = {**identity["data"], "offline_file": teacher.pop("file", None)}
-    return {**identity, "data": data, "teacher": {**ONE_CLASS, **teacher}}
+    named = {**identity, "data": data, "teacher": teacher}
+    whole = {name: {**one, **named[name]} for name, one in WHOLE.items() if name in named}
+    return {**named, **whole}
 
 
-_TEACHER: TypeAdapter[Any] = TypeAdapter(TeacherConfig)
+_UNIONS: Mapping[str, TypeAdapter[Any]] = {
+    "teacher": TypeAdapter(TeacherConfig),
+    "benchmark": TypeAdapter(BenchmarkSection),
+}

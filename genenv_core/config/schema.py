@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
 from genenv_core.config.moved import with_moved
-from genenv_core.config.sections.benchmark import BenchmarkConfig, MeasureConfig
+from genenv_core.config.sections.benchmark import MeasureConfig
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
@@ -27,6 +27,12 @@ from genenv_core.config.sections.roots import RootsConfig
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.tracking import TrackingConfig
 from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.config.sections.unions.benchmark import (
+    BenchmarkSection,
+    MeasuredCheckpoint,
+    MeasuredEndpoint,
+    NoMeasurement,
+)
 from genenv_core.config.sections.unions.teacher import (
     TEACHERS,
     EndpointTeacher,
@@ -42,6 +48,7 @@ from genenv_core.config.sections.updates import (
     RwrConfig,
 )
 from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.errors import ConfigError
 from genenv_core.machine.wrong_values import worded
 from genenv_core.types import Policy
 
@@ -101,7 +108,7 @@ class RunConfig(Section):
     """Device, processes, precision and LoRA of both updates."""
     evaluation: EvaluationConfig = Field(default_factory=lambda: EvaluationConfig())
     """Held-out metrics."""
-    benchmark: BenchmarkConfig = Field(default_factory=lambda: BenchmarkConfig())
+    benchmark: BenchmarkSection = Field(default_factory=lambda: NoMeasurement())
     """A model to measure on a benchmark, in place of a co-evolution."""
     measure: MeasureConfig = Field(default_factory=lambda: MeasureConfig())
     """Benchmarks that the agent is measured on."""
@@ -168,6 +175,13 @@ class RunConfig(Section):
         names = {Policy.AGENT: self.models.agent, Policy.ENV: self.models.env}
         given = [policy for policy, name in names.items() if name != "bootstrap"]
         return given if self.warm_start.steps else []
+
+    @property
+    def measured(self) -> MeasuredCheckpoint | MeasuredEndpoint:
+        """Return what is measured; raises ConfigError for a run that measures no model."""
+        if isinstance(self.benchmark, NoMeasurement):
+            raise ConfigError("section benchmark: set benchmark.model or benchmark.url")
+        return self.benchmark
 
     def _warm(self) -> None:
         """Refuse a warm start of given models in a run that has no given model."""
@@ -271,37 +285,29 @@ class RunConfig(Section):
 
     def _measured(self) -> None:
         """Refuse a benchmark in a run that trains, and settings without one."""
-        if not self.benchmark.given:
-            if self.benchmark != BenchmarkConfig():
-                raise ValueError(
-                    "section benchmark does nothing without benchmark.model or benchmark.url: set "
-                    "one of them or remove it"
-                )
-        elif self.arm is not Arm.BASE:
+        given = self.benchmark
+        simulated = isinstance(given, MeasuredCheckpoint) and given.simulator is not None
+        if given.given and self.arm is not Arm.BASE:
             raise ValueError(
                 f"section benchmark measures a model and trains none, so arm {self.arm} does "
                 f"nothing beside it: set arm to {Arm.BASE}"
             )
-        elif (self.tools.execution == "simulated") != (self.benchmark.simulator is not None):
+        if given.given and (self.tools.execution == "simulated") != simulated:
             raise ValueError(
                 "benchmark.simulator plays the tools with tools.execution simulated: set both or "
                 "neither"
-            )
-        elif self.benchmark.simulator and self.benchmark.url:
-            raise ValueError(
-                "benchmark.simulator plays the tools of a checkpoint alone, not of benchmark.url: "
-                "remove one of them"
             )
         if self.measure != MeasureConfig() and not self.measure.benchmarks:
             raise ValueError(
                 "section measure does nothing without measure.benchmarks: name some or remove it"
             )
-        if self.measure.benchmarks and self.benchmark.given:
+        if self.measure.benchmarks and given.given:
             raise ValueError(
                 "measure.benchmarks are for the agent of a run, and this one measures "
                 "section benchmark's model: remove one of them"
             )
-        if self.execution.benchmark != EndpointAsking() and not self.benchmark.url:
+        asks = self.execution.benchmark != EndpointAsking()
+        if asks and not isinstance(given, MeasuredEndpoint):
             raise ValueError(
                 "execution.benchmark does nothing without benchmark.url: set that or remove this"
             )

@@ -8,6 +8,7 @@ from genenv_core.benchmarks.measuring.request import measurement_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.sections.models import chat_template_kwargs
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint, MeasuredEndpoint
 from genenv_core.config.stages import LAST, update_of
 from genenv_core.errors import ModelError
 from genenv_core.exchange.given_models import model_folder
@@ -26,13 +27,14 @@ def named(config: RunConfig) -> RunConfig:
 
     Raises ConfigError for a run or an epoch that does not exist.
     """
-    whole = {
-        name: pinned(artifacts_of(config.root).store, f"benchmark.{name}", given)
-        for name in ("model", "simulator")
-        if (given := getattr(config.benchmark, name)) and given.startswith(OF_RUN)
-    }
-    benchmark = config.benchmark.model_copy(update=whole)
-    config = config.model_copy(update={"benchmark": benchmark})
+    given = config.measured
+    if isinstance(given, MeasuredCheckpoint):
+        whole = {
+            name: pinned(artifacts_of(config.root).store, f"benchmark.{name}", model)
+            for name, model in (("model", given.model), ("simulator", given.simulator))
+            if model and model.startswith(OF_RUN)
+        }
+        config = config.model_copy(update={"benchmark": given.model_copy(update=whole)})
     return config.model_copy(update={"run_id": measurement_name(config)})
 
 
@@ -45,13 +47,12 @@ def model_of(config: RunConfig, field: str, name: str, policy: Policy) -> Weight
     return model_folder(policy, folder.expanduser(), variables, field)
 
 
-def endpoint_of(config: RunConfig) -> EndpointRef:
+def endpoint_of(config: RunConfig, given: MeasuredEndpoint) -> EndpointRef:
     """Return the endpoint to measure; raises ConfigError where its key is missing."""
     from genenv_core.exchange.chat_client import key_of  # loads aiohttp
 
-    given = config.benchmark
     key_of("benchmark", "the stage benchmark", config.execution.benchmark)
-    return EndpointRef(str(given.url), str(given.model_name), given.request)
+    return EndpointRef(given.url, given.model_name, given.request)
 
 
 def _of_run(artifacts: Artifacts, field: str, name: str, policy: Policy) -> CheckpointRef:

@@ -428,7 +428,7 @@ BAD = [
     ((), ("--model or --predictions",)),
     (("--model", "m", "--predictions", "p"), ("--model or --predictions",)),
     (("--predictions", "p", "--limit", "3"), ("--limit does nothing beside --predictions",)),
-    (("--model", "http://127.0.0.1:1/v1"), ("set benchmark.model_name",)),
+    (("--model", "http://127.0.0.1:1/v1"), ("benchmark.url needs benchmark.model_name: set it",)),
     (("--model", "http://me:key@host/v1", "--model-name", "m"), ("no address like",)),
     (("--model", "m", "--model-name", "n"), ("model_name is of a model behind a URL",)),
     (("--model", "m", "--set", "arm=genenv"), ("arm base",)),

@@ -172,14 +172,16 @@ def _facts(one: MeasuredBenchmark) -> JsonObject:
     if one.output is None:
         return found | {"failure": one.failure}
     facts, result = one.output.facts, _result(config, one.output)
-    given = config.benchmark
+    given = config.measured
+    names = dict.fromkeys(("model", "url", "model_name"))
+    names |= given.model_dump(include={*names})
     return found | {
         "mode": facts["mode"],
         "rule": get_benchmark(config.domain.name).modes[facts["mode"]],
         "protocol": {"played": True, **facts["protocol"]},
         "genenv": __version__,
-        "model": {"model": given.model, "url": given.url, "model_name": given.model_name},
-        "engine": None if given.url else config.compute.engine,
+        "model": names,
+        "engine": None if names["url"] else config.compute.engine,
         "data": {
             "folder": config.domain.options.get("data"),
             "digest": facts["data"],
@@ -199,8 +201,8 @@ def _limits(config: RunConfig) -> JsonObject:
     """Return what bounded the attempts, and how they were sampled."""
     return {
         "samples": config.rollout.n,
-        "temperature": config.benchmark.temperature,
-        "seconds": config.benchmark.attempt_seconds,
+        "temperature": config.measured.temperature,
+        "seconds": config.measured.attempt_seconds,
         "top_p": config.rollout.top_p,
         "seed": config.seed,
         "turns": config.rollout.max_turns,
@@ -208,10 +210,10 @@ def _limits(config: RunConfig) -> JsonObject:
         "tokens": config.rollout.max_length,
         "tools": config.tools.execution,
         "tool_seconds": None if config.tools.execution == "inline" else config.tools.timeout_s,
-        "items": config.benchmark.items,
-        "categories": ", ".join(config.benchmark.categories) or None,
-        "drawn": config.benchmark.draw,
-        "precision": config.benchmark.precision,
+        "items": config.measured.items,
+        "categories": ", ".join(config.measured.categories) or None,
+        "drawn": config.measured.draw,
+        "precision": config.measured.precision,
     }
 
 

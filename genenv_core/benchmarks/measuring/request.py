@@ -12,6 +12,8 @@ from genenv_core.benchmarks.training.benchmark_domain import folder_in
 from genenv_core.config.arms import Arm
 from genenv_core.config.load import overridden, run_name, stem
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.benchmark import OF_RUN
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint
 from genenv_core.errors import ConfigError
 from genenv_core.types import JsonObject
 
@@ -156,9 +158,10 @@ def of_agent(config: RunConfig, epoch: int) -> list[RunConfig]:
 
 
 def measurement_name(config: RunConfig) -> str:
-    """Return the run id of a measurement, which has a short name of the model in it."""
-    given = config.benchmark
-    whole = (given.model_name or str(given.model)).removeprefix("run:").rstrip("/")
+    """Return the run id of a measurement, with a short name of the model in it."""
+    given = config.measured
+    name = given.model if isinstance(given, MeasuredCheckpoint) else given.model_name
+    whole = name.removeprefix(OF_RUN).rstrip("/")
     does = "certify" if given.certifies else "eval"
     return run_name(config, f"{does}-{stem(whole.rpartition('/')[2])}")
 

@@ -1,12 +1,11 @@
-"""Benchmarks: a model that a run measures on one, and those that a run's agent is measured on."""
+"""Benchmarks: how a run measures a model on one, and those that a run's agent is measured on."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from genenv_core.config.sections.endpoint import check_endpoint
 from genenv_core.config.sections.section import Section
 from genenv_core.errors import ConfigError
 from genenv_core.plugins import BENCHMARKS, point_of
@@ -16,29 +15,15 @@ OF_RUN = "run:"
 
 
 class BenchmarkConfig(Section):
-    """The model that a run measures: a checkpoint (`model`) or an endpoint (`url`).
+    """How a model is measured, whichever it is.
 
     Such a run has one stage, `benchmark`, and no epochs. `rollout` bounds its attempts.
     """
 
-    model: str | None = Field(default=None, min_length=1)
-    """A Hugging Face checkpoint directory, run:RUN or run:RUN@EPOCH of this root, or
-    models:/NAME/VERSION in MLflow; sampled by compute.engine."""
-    url: str | None = Field(default=None, min_length=1)
-    """An OpenAI-compatible endpoint, such as http://host:8000/v1; /chat/completions is added."""
-    model_name: str | None = Field(default=None, min_length=1)
-    """Name of the model at `url`."""
-    request: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """More fields of each request to `url`; null leaves one of genenv's out. An endpoint that knows
-    no max_tokens takes {max_tokens: null, max_completion_tokens: 1024}."""
-    simulator: str | None = Field(default=None, min_length=1)
-    """The pi_env that plays the tools with tools.execution simulated: a checkpoint directory, or
-    run:RUN or run:RUN@EPOCH of this root."""
+    given: ClassVar[bool] = True
+
     temperature: float = Field(default=0.0, ge=0, le=2)
     """Sampling temperature; 0 is greedy."""
-    attempt_seconds: float | None = Field(default=None, gt=0, le=86_400)
-    """Longest time of one attempt of a model at `url`, waiting included; what takes longer has
-    failed. None: no limit."""
     items: int | None = Field(default=None, ge=1, le=1_000_000)
     """Only the first N items of each category, level or split; None: all. The result counts those
     that it leaves out."""
@@ -63,25 +48,8 @@ class BenchmarkConfig(Section):
         """Return whether a task set is certified, not a benchmark measured."""
         return self.certify_base is not None or self.certify_heldout is not None
 
-    @property
-    def given(self) -> bool:
-        """Return whether there is a model to measure."""
-        return self.model is not None or self.url is not None
-
-    @property
-    def model_in_words(self) -> str:
-        """Return what a person reads of the model that is measured: as named, or NAME at URL."""
-        return self.model or f"{self.model_name} at {self.url}"
-
     @model_validator(mode="after")
-    def _one(self) -> Self:
-        if self.model is not None and self.url is not None:
-            raise ValueError("benchmark.model and benchmark.url are two models: remove one of them")
-        if self.attempt_seconds is not None and self.url is None:
-            raise ValueError(
-                "benchmark.attempt_seconds is for benchmark.url: a model that is sampled here "
-                "is bounded by rollout.max_turns and rollout.max_length; remove it"
-            )
+    def _chosen(self) -> Self:
         if self.items is not None and self.draw is not None:
             raise ValueError(
                 "benchmark.items takes the first items of each category and benchmark.draw some at "
@@ -103,7 +71,6 @@ class BenchmarkConfig(Section):
                     f"benchmark.{field} is of benchmarks, and benchmark.certify_base certifies a "
                     "task set: remove it; benchmark.items takes the first tasks of each set"
                 )
-        check_endpoint("benchmark", self.url, self.model_name, self.request)
         return self
 
 

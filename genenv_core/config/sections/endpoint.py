@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from genenv_core.config.sections.section import Section
 from genenv_core.machine.named_secrets import ADDRESS, checked_variable
@@ -15,34 +14,38 @@ OWN_FIELDS = frozenset({"messages", "model", "n", "stream", "stream_options", "t
 """Fields of a chat request that genenv sets itself."""
 
 
-def check_endpoint(
-    section: str, url: str | None, model_name: str | None, request: Mapping[str, Any]
-) -> None:
-    """Raise ValueError for fields of a section that name no endpoint, or could hold a key."""
-    for name, given in (("model_name", model_name), ("request", request)):
-        if url is None and given:
+class ChatEndpoint(Section):
+    """A model at a URL; `section` is the one of the configuration that names it."""
+
+    section: ClassVar[str]
+
+    url: str = Field(min_length=1)
+    """An OpenAI-compatible endpoint, such as http://host:8000/v1; /chat/completions is added."""
+    model_name: str = Field(min_length=1)
+    """Name of the model at `url`."""
+    request: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """More fields of each request to `url`; null leaves one of genenv's out. An endpoint that knows
+    no max_tokens takes {max_tokens: null, max_completion_tokens: 1024}."""
+
+    @model_validator(mode="after")
+    def _endpoint(self) -> Self:
+        """Refuse what is no address, and what could hold a key."""
+        section = self.section
+        if not re.fullmatch(ADDRESS, self.url):
             raise ValueError(
-                f"{section}.{name} does nothing without {section}.url: set that or remove this"
+                f"{section}.url is no address like https://host/v1, without a user and a query; a "
+                "key goes into the environment variable that "
+                f"execution.{section}.key_env names"
             )
-    if url is None:
-        return
-    if not re.fullmatch(ADDRESS, url):
-        raise ValueError(
-            f"{section}.url is no address like https://host/v1, without a user and a query; a key "
-            f"goes into the environment variable that execution.{section}.key_env names"
-        )
-    if model_name is None:
-        raise ValueError(
-            f"{section}.url {url} serves models by name: set {section}.model_name to one"
-        )
-    for name in sorted(request):
-        if name in OWN_FIELDS:
-            raise ValueError(f"{section}.request {name!r} is set by genenv itself: remove it")
-        if "api_key" in name.lower() or name.lower() == "authorization":
-            raise ValueError(
-                f"{section}.request {name!r} looks like a secret, and configurations are kept, "
-                f"shown and logged: name its variable in execution.{section}.key_env"
-            )
+        for name in sorted(self.request):
+            if name in OWN_FIELDS:
+                raise ValueError(f"{section}.request {name!r} is set by genenv itself: remove it")
+            if "api_key" in name.lower() or name.lower() == "authorization":
+                raise ValueError(
+                    f"{section}.request {name!r} looks like a secret, and configurations are kept, "
+                    f"shown and logged: name its variable in execution.{section}.key_env"
+                )
+        return self
 
 
 class EndpointAsking(Section):

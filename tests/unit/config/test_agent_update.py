@@ -22,7 +22,7 @@ from genenv_core.training.updates.algorithm import get_algorithm
 from tasks.stage.key import parts_of
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
-from tests.unit.config.test_stage_config import STAGES
+from tests.unit.config.test_stage_config import STAGES, for_every_stage
 
 SCHEMA = "genenv_core/config/schema.py"
 KEY = "tasks/stage/key.py"
@@ -51,7 +51,8 @@ def keys(*overrides: str) -> dict[str, str]:
     _forget()
     config = resolve("tiny", overrides=[OWN, *overrides])
     return {
-        name: stage_key(parts_of(stage, config, 1, NO_INPUTS)) for name, stage in STAGES.items()
+        name: stage_key(parts_of(stage, for_every_stage(config), 1, NO_INPUTS))
+        for name, stage in STAGES.items()
     }
 
 
@@ -79,7 +80,7 @@ def test_its_code_and_options_are_in_the_key_of_its_stage_alone(mine: Path) -> N
 def test_with_grpo_no_key_has_the_section() -> None:
     config = resolve("tiny")
     for stage in STAGES.values():
-        parts = parts_of(stage, config, 1, NO_INPUTS)
+        parts = parts_of(stage, for_every_stage(config), 1, NO_INPUTS)
         assert not any(name.startswith("agent_update") for name in parts["config"])
 
 

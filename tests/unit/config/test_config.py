@@ -367,7 +367,7 @@ BAD_OVERRIDES = [
     ("measure={benchmarks: [bfcl], every: 0}", ["measure.every", "expected 1 or more"]),
     (
         "benchmark={model: m, attempt_seconds: 3}",
-        ["benchmark.attempt_seconds is for benchmark.url", "remove it"],
+        ["benchmark.attempt_seconds does nothing without benchmark.url", "in place of benchmark.m"],
     ),
     ("arm=offline", ["has no teacher", "teacher.file"]),
     ("teacher.file=x.jsonl", ["teacher.file", "does nothing", "arm genenv", "remove"]),

@@ -26,12 +26,13 @@ from pydantic.fields import FieldInfo
 import tasks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
-from genenv_core.config.sections.benchmark import BenchmarkConfig, MeasureConfig
+from genenv_core.config.sections.benchmark import MeasureConfig
 from genenv_core.config.sections.compute import VllmServing
 from genenv_core.config.sections.endpoint import EndpointAsking
 from genenv_core.config.sections.limits import LimitsConfig, PricesConfig
 from genenv_core.config.sections.placement import PlacementConfig
-from genenv_core.config.sections.unions.alternatives import sections_of
+from genenv_core.config.sections.unions.alternatives import fields_of, sections_of
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint, MeasuredEndpoint
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
 from genenv_core.config.stages import STAGES as LISTED
 from genenv_core.domains.desk import DeskDomain
@@ -49,7 +50,14 @@ from tests.unit.plugged import add_own_domain
 INPUTS = "tasks/stage/inputs.py"
 KEY = "tasks/stage/key.py"
 
-CONFIG = resolve("tiny")
+
+def for_every_stage(config: RunConfig) -> RunConfig:
+    """Return a configuration with a model to measure too, so that every stage has what it reads."""
+    return config.model_copy(update={"benchmark": MeasuredCheckpoint(model="m")})
+
+
+CONFIG = for_every_stage(resolve("tiny"))
+
 AT_LEAST = 109
 """Fields that a configuration had when this was written: the walk must not lose any unseen."""
 
@@ -62,12 +70,17 @@ READ = (
 )
 """Fields of the section benchmark that its stage reads; the model comes as its input."""
 
-TEACHERS: dict[str, BaseModel] = {
-    "model": ModelTeacher(model="./big"),
-    "url": EndpointTeacher(url="http://host:8000/v1", model_name="big"),
-    "file": FileTeacher(file="tasks.jsonl"),
+ENDPOINT = {"url": "http://host:8000/v1", "model_name": "big"}
+
+UNIONS: dict[str, list[BaseModel]] = {
+    "teacher": [
+        ModelTeacher(model="./big"),
+        EndpointTeacher.model_validate(ENDPOINT),
+        FileTeacher(file="tasks.jsonl"),
+    ],
+    "benchmark": [CONFIG.benchmark, MeasuredEndpoint.model_validate(ENDPOINT)],
 }
-"""A teacher of each kind."""
+"""Sections that are one of several, with one of each kind."""
 
 NEVER = {"run_id", "root"}
 ALWAYS = {"seed"}
@@ -108,13 +121,12 @@ STAGES = stages()
 
 
 def fields(
-    model: type[BaseModel] = RunConfig, path: tuple[str, ...] = ()
+    classes: tuple[type[BaseModel], ...] = (RunConfig,), path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    for name, field in model.model_fields.items():
-        classes = sections_of(field.annotation)
-        for kind in classes:
-            yield from fields(kind, (*path, name))
-        if not classes:
+    for name, field in fields_of(classes).items():
+        if inner := sections_of(field.annotation):
+            yield from fields(inner, (*path, name))
+        else:
             yield (*path, name), field
 
 
@@ -181,13 +193,19 @@ def candidates(path: str, annotation: Any, old: Any) -> list[Any]:
     return []
 
 
+def holding(config: RunConfig, path: tuple[str, ...]) -> RunConfig:
+    """Return a configuration whose section, where it is one of several, has the field."""
+    for one in UNIONS.get(path[0], ()):
+        if path[1] in type(one).model_fields:
+            return config.model_copy(update={path[0]: one})
+    return config
+
+
 def replaced(value: BaseModel, path: tuple[str, ...], new: Any) -> Any:
     # Without cross-field rules: one field at a time is the question here.
     name, *rest = path
-    if name == "teacher" and isinstance(value, RunConfig):  # it has none: take one with the field
-        (field,) = rest
-        one = next(one for one in TEACHERS.values() if field in type(one).model_fields)
-        return value.model_copy(update={name: one.model_copy(update={field: new})})
+    if isinstance(value, RunConfig):
+        value = holding(value, path)
     inner = replaced(getattr(value, name), tuple(rest), new) if rest else new
     return value.model_copy(update={name: inner})
 
@@ -286,7 +304,6 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
     assert unread == {
         "agent_update.options",  # without an algorithm of one's own, which makes it count
         "arm",
-        *(f"benchmark.{name}" for name in BenchmarkConfig.model_fields if name not in READ),
         "data.base_file",
         "data.set_tasks",
         *(f"limits.{name}" for name in LimitsConfig.model_fields),
@@ -315,7 +332,13 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
         "roots.read",
         "run_id",
         "seed",
-        *(f"teacher.{name}" for one in TEACHERS.values() for name in type(one).model_fields),
+        *(
+            f"{section}.{name}"
+            for section, kinds in UNIONS.items()
+            for one in kinds
+            for name in type(one).model_fields
+            if section != "benchmark" or name not in READ
+        ),
         "tracking.enabled",
         "tracking.experiment",
         "tracking.upload",
@@ -326,10 +349,10 @@ def test_some_fields_make_no_key_and_these_are_they() -> None:
 
 @pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
 def test_a_stage_can_read_what_it_declares_and_nothing_else(stage: Stage) -> None:
-    view: Any = ConfigView(CONFIG, stage)
     refused = 0
     for path, _ in fields():
-        name, value, expected = ".".join(path), view, CONFIG
+        name, expected = ".".join(path), holding(CONFIG, path)
+        value: Any = ConfigView(expected, stage)
         if declared(stage, name):
             for part in path:
                 value, expected = getattr(value, part), getattr(expected, part)

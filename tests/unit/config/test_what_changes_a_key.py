@@ -29,7 +29,7 @@ from tasks.stage import Stage, StageContext, key
 from tasks.stage.key import AROUND, chosen_modules, domain_of, parts_of
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
-from tests.unit.config.test_stage_config import STAGES
+from tests.unit.config.test_stage_config import STAGES, for_every_stage
 
 IDS = "genenv_core/ids.py"
 KEY = "tasks/stage/key.py"
@@ -134,7 +134,8 @@ EDITS: list[tuple[str, set[str]]] = [
 def keys(config: RunConfig = TINY) -> dict[str, str]:
     code.code_version.cache_clear()
     return {
-        name: stage_key(parts_of(stage, config, 1, NO_INPUTS)) for name, stage in STAGES.items()
+        name: stage_key(parts_of(stage, for_every_stage(config), 1, NO_INPUTS))
+        for name, stage in STAGES.items()
     }
 
 
@@ -265,11 +266,10 @@ def test_the_configuration_holds_values_and_no_rules() -> None:
     }
     assert found == {
         "AgentUpdateConfig.own",
-        "BenchmarkConfig.certifies",
-        "BenchmarkConfig.given",
         "GrpoConfig.of_its_loss",
         "LimitsConfig.given",
         "PricesConfig.given",
+        "RunConfig.measured",
         "RunConfig.warm_started",
         "TrainingConfig.on_gpus",
         "TrainingConfig.one_process_on_cpus",

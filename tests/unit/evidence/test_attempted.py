@@ -229,13 +229,13 @@ def test_what_does_nothing_or_is_not_there_is_refused(
 
 
 @mutation(
-    "a model at a URL has no address", "genenv_core/config/sections/benchmark.py",
-    'self.model or f"{self.model_name} at {self.url}"', "self.model or str(self.model_name)",
+    "a model at a URL has no address", "genenv_core/config/sections/unions/benchmark.py",
+    'f"{self.model_name} at {self.url}"', "self.model_name",
 )  # fmt: skip
 def test_a_model_is_named_in_words() -> None:
-    assert configured().benchmark.model_in_words == "./m"
+    assert configured().measured.model_in_words == "./m"
     remote = configured(model="http://host/v1", model_name="big")
-    assert remote.benchmark.model_in_words == "big at http://host/v1"
+    assert remote.measured.model_in_words == "big at http://host/v1"
 
 
 @mutation("checks that fail are not counted", "flows/cli/tables.py",

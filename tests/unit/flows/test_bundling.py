@@ -21,6 +21,7 @@ from genenv_core.bundle import sources
 from genenv_core.bundle.contents import read, rendered, write
 from genenv_core.config.load import dump, overridden, preset_values, resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint
 from genenv_core.config.until import stages_of
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.branches import Branch, note_branch
@@ -102,7 +103,7 @@ def test_runs_of_other_kinds_have_no_bundle(played: RunConfig) -> None:
     note_branch(store, "r", Branch(run_id="other", epoch=0, epochs=({},)))
     with pytest.raises(ConfigError, match=r"branch of run other .* bundle other"):
         gather(played, store)
-    measured = played.benchmark.model_copy(update={"name": "bamboogle", "model": "./m"})
+    measured = MeasuredCheckpoint(model="./m")
     with pytest.raises(ConfigError, match="measures a model"):
         gather(played.model_copy(update={"benchmark": measured}), store)
 

@@ -51,7 +51,7 @@ def test_a_run_that_goes_on_with_other_settings_says_which(
 
 @mutation(
     "a run's record of before a field moved has other settings", "genenv_core/config/branching.py",
-    "changed(now, as_now(before))", "changed(now, with_moved(before))",
+    "changed(now, as_now(before))", "changed(now, before)",
 )  # fmt: skip
 def test_settings_below_a_section_differ_too() -> None:
     def said(there: list[str], here: list[str], **record: object) -> list[str]:

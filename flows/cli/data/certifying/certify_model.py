@@ -110,10 +110,9 @@ def _ahead(config: RunConfig, domain: Domain, tasks: Sequence[SetTask]) -> list[
     from flows.cli.data.certifying.certify_tasks import flaw_cost
     from genenv_core.evidence.attempted import first_of_sets
 
-    attempted = len(first_of_sets(tasks, config.benchmark.items))
-    bounds, given = config.rollout, config.benchmark
+    attempted = len(first_of_sets(tasks, config.measured.items))
+    bounds, model = config.rollout, config.measured.model_in_words
     attempts = attempted * bounds.n
-    model = given.model_in_words
     tokens = attempts * min(bounds.max_turns * bounds.max_tokens, bounds.max_length)
     return [
         f"certifies {tasks_of(len(tasks))} of domain {domain.name}, version {domain.version}",
@@ -154,18 +153,18 @@ def _finish(
     found = stored_flaws(tasks, _frame(config, output, "set_flaws"))
     checks = stored_checks(_frame(config, output, "certified_sets"))
     bounds = ", ".join(f"{name} {getattr(config.rollout, name)}" for name in ("n", *ATTEMPTS))
-    model = config.benchmark.model_in_words
+    given = config.measured
     facts = {
         "domain": f"{domain.name}, version {domain.version}",
         "tasks": str(len(found)),
-        "model": model,
-        "attempts": f"{bounds}, temperature {config.benchmark.temperature:g}, seed {config.seed}",
+        "model": given.model_in_words,
+        "attempts": f"{bounds}, temperature {given.temperature:g}, seed {config.seed}",
         "run": str(config.run_id),
         "command": command,
     }
     about = f"{tasks_of(len(found))} of {named}, played without a model, and attempted by one."
-    given = GivenSet(str(named), about, facts, _notes(config, output.facts))
-    conclude(given, domain, found, checks, REMEDIES_OF_SET, outputs)
+    what = GivenSet(str(named), about, facts, _notes(config, output.facts))
+    conclude(what, domain, found, checks, REMEDIES_OF_SET, outputs)
     if isinstance(named, Path):
         played = [with_floor(domain, one) for one in found] if outputs.report else []
         outputs.write_report(lambda: openenv_report(named, played, 0.0, check_rows([], checks)))
@@ -175,8 +174,7 @@ def _finish(
 
 def _notes(config: RunConfig, facts: JsonObject) -> list[str]:
     """Return who attempted what, and what counts nowhere."""
-    given = config.benchmark
-    model = given.model_in_words
+    model = config.measured.model_in_words
     lines = [
         f"{facts['attempted']} of {tasks_of(facts['tasks'])} attempted by {model}: "
         f"{facts['verdicts']} attempts with a verdict"

@@ -69,24 +69,20 @@ class Alternatives:
             )
         own = self.classes[chosen[0]].model_fields if chosen else {}
         for name in [name for name in given if name not in own]:
-            field, wants = self._field(name)
-            if field is None:  # no class has it: pydantic says so
+            having = {one: kind for one, kind in self.classes.items() if name in kind.model_fields}
+            if not having:  # pydantic says so
                 continue
-            if given.pop(name) == field.get_default(call_default_factory=True):
+            (field, *_) = (kind.model_fields[name] for kind in having.values())
+            default = field.get_default(call_default_factory=True)
+            if given.pop(name) in (default, [*default] if isinstance(default, tuple) else default):
                 continue
+            wants = " or ".join(f"{self.name}.{one}" for one in having)
             instead = f" in place of {self.name}.{chosen[0]}" if chosen else ""
             raise ValueError(
-                f"{self.name}.{name} does nothing without {self.name}.{wants}: remove it, or set "
-                f"{self.name}.{wants}{instead}"
+                f"{self.name}.{name} does nothing without {wants}: remove it, or set "
+                f"{wants}{instead}"
             )
         return given
-
-    def _field(self, name: str) -> tuple[FieldInfo | None, str]:
-        """Return a field of any class, and the field that gives its class."""
-        for wants, kind in self.classes.items():
-            if name in kind.model_fields:
-                return kind.model_fields[name], wants
-        return None, ""
 
 
 def sections_of(annotation: Any) -> tuple[type[BaseModel], ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
-from genenv_core.config.sections.endpoint import check_endpoint
+from genenv_core.config.sections.endpoint import ChatEndpoint
 from genenv_core.config.sections.models import (
     COMMIT,
     is_hub_id,
@@ -55,21 +55,10 @@ class ModelTeacher(Section):
         return self
 
 
-class EndpointTeacher(Section):
+class EndpointTeacher(ChatEndpoint):
     """A model behind a chat endpoint; execution.teacher says how genenv asks it."""
 
-    url: str = Field(min_length=1)
-    """An OpenAI-compatible endpoint, such as http://host:8000/v1; /chat/completions is added."""
-    model_name: str = Field(min_length=1)
-    """Name of the model at `url`."""
-    request: dict[str, Any] = Field(default_factory=dict[str, Any])
-    """More fields of each request to `url`; null leaves one of genenv's out. An endpoint that knows
-    no max_tokens takes {max_tokens: null, max_completion_tokens: 512}."""
-
-    @model_validator(mode="after")
-    def _endpoint(self) -> Self:
-        check_endpoint("teacher", self.url, self.model_name, self.request)
-        return self
+    section = "teacher"
 
 
 class FileTeacher(Section):

@@ -34,7 +34,7 @@ from genenv_core.benchmarks.predictions import Result, Results, judge_lines
 from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.benchmarks.registry import known_benchmarks
 from genenv_core.benchmarks.summary import Metric
-from genenv_core.config.sections.benchmark import BenchmarkConfig
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint
 from genenv_core.domains.steps import NOT_STARTED
 from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.errors import ConfigError, DataError
@@ -45,7 +45,7 @@ from tests.mutations import mutation
 ITEMS = "genenv_core/benchmarks/measuring/items.py"
 BESIDE = "genenv_core/benchmarks/measuring/beside.py"
 
-EVERYTHING = BenchmarkConfig()
+EVERYTHING = MeasuredCheckpoint(model="m")
 
 ANSWERS = ["Ada Lark", "the Orca", "1912", "in Oslo"]
 
@@ -103,14 +103,14 @@ def verdicts(domain: BamboogleDomain, texts: list[str], errors: Errors) -> pl.Da
 
 
 def test_the_first_so_many_of_each_category(domain: BamboogleDomain) -> None:
-    some = items_of(domain, BenchmarkConfig(items=3), 0, "s" * 64)
+    some = items_of(domain, MeasuredCheckpoint(model="m", items=3), 0, "s" * 64)
     assert [json.loads(spec) for spec in some["spec"]] == [{"item": str(n)} for n in range(3)]
     assert set(some["source"]) == {"benchmark"} and set(some["ground_truth"]) == {""}
     assert items_of(domain, EVERYTHING, 0, "s" * 64).height == len(ANSWERS)
 
 
 def drawn(domain: BamboogleDomain, seed: int, count: int) -> list[str]:
-    rows = items_of(domain, BenchmarkConfig(draw=count), seed, "s" * 64)
+    rows = items_of(domain, MeasuredCheckpoint(model="m", draw=count), seed, "s" * 64)
     return [json.loads(spec)["item"] for spec in rows["spec"]]
 
 
@@ -132,9 +132,9 @@ def test_items_are_drawn_by_the_seed_in_the_official_order(domain: BamboogleDoma
     "wanted = not asked.categories or draft.family in asked.categories", "wanted = True",
 )  # fmt: skip
 def test_only_the_categories_that_are_asked_for(domain: BamboogleDomain) -> None:
-    other = BenchmarkConfig(categories=("others",))
+    other = MeasuredCheckpoint(model="m", categories=("others",))
     assert items_of(domain, other, 0, "s" * 64).is_empty()
-    asked = BenchmarkConfig(categories=("questions",), items=2)
+    asked = MeasuredCheckpoint(model="m", categories=("questions",), items=2)
     assert items_of(domain, asked, 0, "s" * 64).height == 2
     check_categories(domain, asked.categories)
     with pytest.raises(ConfigError, match="'others': the download of bamboogle has questions"):
@@ -143,9 +143,9 @@ def test_only_the_categories_that_are_asked_for(domain: BamboogleDomain) -> None
 
 def test_the_first_items_and_drawn_ones_are_two_choices() -> None:
     with pytest.raises(ValueError, match=r"benchmark\.items .* benchmark\.draw"):
-        BenchmarkConfig(items=3, draw=3)
+        MeasuredCheckpoint(model="m", items=3, draw=3)
     with pytest.raises(ValueError, match=r"benchmark\.items .* benchmark\.precision"):
-        BenchmarkConfig(items=3, precision=0.1)
+        MeasuredCheckpoint(model="m", items=3, precision=0.1)
 
 
 @mutation(
@@ -159,7 +159,7 @@ def test_the_first_items_and_drawn_ones_are_two_choices() -> None:
 )  # fmt: skip
 def test_with_a_precision_items_come_in_random_order(domain: BamboogleDomain) -> None:
     def order(seed: int, draw: int | None = None) -> list[str]:
-        asked = BenchmarkConfig(precision=0.1, draw=draw)
+        asked = MeasuredCheckpoint(model="m", precision=0.1, draw=draw)
         return [
             json.loads(spec)["item"] for spec in items_of(domain, asked, seed, "s" * 64)["spec"]
         ]
