@@ -119,10 +119,14 @@ def _beside(reader: Reader, run: str, task: str) -> Panel:
 def _attempts(reader: Reader, run: str, task: str) -> Panel:
     return reader.panel(
         "attempts", "Attempts",
-        "SELECT trace_id, sample_index, success, reward, failure, error, turns, tool_calls, "
-        "response_tokens, policy_version, advantage, agent_updates\n"
-        f"FROM judged_traces WHERE run_id = {text(run)} AND task_id = {text(task)}\n"
-        "ORDER BY trace_id",
+        "SELECT r.trace_id, r.sample_index, r.success, r.reward, r.failure, r.error, r.turns, "
+        "r.tool_calls, r.response_tokens, r.policy_version, any_value(u.advantage) AS advantage, "
+        "string_agg(CAST(u.epoch AS VARCHAR), ', ' ORDER BY u.epoch) AS agent_updates\n"
+        "FROM judged_traces AS r\n"
+        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
+        "AND u.policy = 'agent'\n"
+        f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)}\n"
+        "GROUP BY ALL ORDER BY r.trace_id",
     )  # fmt: skip
 
 

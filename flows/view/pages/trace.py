@@ -129,10 +129,13 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
     own = f"run_id = {text(run)}"
     facts = reader.panel(
         "facts", "The attempt",
-        "SELECT trace_id, task_id, epoch, sample_index, policy_version, success, reward, "
-        "advantage, failure, parts AS judged, error, finish_reason, turns, tool_calls, "
-        "prompt_tokens, response_tokens\n"
-        f"FROM judged_traces WHERE {own} AND trace_id = {text(trace)}",
+        "SELECT r.trace_id, r.task_id, r.epoch, r.sample_index, r.policy_version, r.success, "
+        "r.reward, u.advantage, r.failure, r.parts AS judged, r.error, r.finish_reason, r.turns, "
+        "r.tool_calls, r.prompt_tokens, r.response_tokens\n"
+        "FROM judged_traces AS r\n"
+        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
+        "AND u.policy = 'agent'\n"
+        f"WHERE r.{own} AND r.trace_id = {text(trace)}\nORDER BY u.epoch LIMIT 1",
     )  # fmt: skip
     if facts.first is None:
         raise NotFound(f"run {run} has no trace {trace!r}: search for its id")

@@ -49,8 +49,8 @@ class Token:
 class TraceRecord:
     """One attempt.
 
-    `facts` is its row of `judged_traces`, without the benchmark's names and the updates; `parts`
-    say how a benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it,
+    `facts` is its row of `judged_traces`, without the benchmark's names; `parts` say how a
+    benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it,
     `shown` what that one read, as its tokenizer reads it back, with all that the chat template
     adds; '' behind an endpoint. `tokens` are those after it; where the conversation began anew,
     each further prompt and what follows it. `trained` has a row for each update that used it:
@@ -174,7 +174,7 @@ class _RecordReader:
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         for row in query(
             self._con,
-            "SELECT r.* EXCLUDE (benchmark, item, category, advantage, agent_updates), "
+            "SELECT r.* EXCLUDE (benchmark, item, category), "
             "k.prompt_ids, k.token_ids, k.logprobs, k.loss_mask, k.messages FROM "
             f"(FROM judged_traces WHERE {self._own} AND {wanted}) AS r "
             f"JOIN trace_tokens AS k ON k.{self._own} AND k.trace_id = r.trace_id "
