@@ -14,7 +14,13 @@ from functools import cache
 from typing import Annotated, Any, Self, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
@@ -22,7 +28,7 @@ from genenv_core.canonical import value_at
 from genenv_core.config.load import dump, own_values, preset_names
 from genenv_core.config.moved import MOVED
 from genenv_core.config.schema import RUN_ID, RunConfig
-from genenv_core.config.sections.section import STRICT
+from genenv_core.config.sections.section import Request
 from genenv_core.config.sections.unions.alternatives import fields_of, paths_of, sections_of
 from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
 from genenv_core.config.stages import DRAWN, MEASURES, STAGES
@@ -67,12 +73,6 @@ RootUri = Annotated[str, Field(pattern=ROOT)]
 def optional(schema: dict[str, Any]) -> None:
     """Remove the default of a field that may stay empty, because None is not one of its values."""
     schema.pop("default", None)
-
-
-class Request(BaseModel):
-    """The base of all requests, which refuse fields that they do not name."""
-
-    model_config = STRICT
 
 
 def _first(*names: str) -> Callable[[dict[str, Any]], None]:
