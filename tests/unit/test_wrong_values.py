@@ -214,7 +214,8 @@ def test_help_is_no_error_of_words(
 
 
 @mutation(
-    "the API of Prefect shows people a regular expression", "genenv_core/config/sections/section.py",
+    "the API of Prefect shows people a regular expression",
+    "genenv_core/config/sections/section.py",
     "            refuse_in_words(field)\n", "            pass\n",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -233,6 +234,5 @@ def test_help_is_no_error_of_words(
 def test_a_form_is_refused_in_words(given: dict[str, Any], said: str | None) -> None:
     made = json.loads(json.dumps(RunRequest.model_json_schema()).replace("$defs", "definitions"))
     errors = [error.message for error in validate(given, made)]
-    assert [f"'{said}" in error and "was expected" in error for error in errors] == [True] * bool(
-        said
-    )
+    right = [f"'{said}" in error and "was expected" in error for error in errors]
+    assert right == [True] * bool(said)
