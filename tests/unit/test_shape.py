@@ -25,7 +25,6 @@ PEERS = 14
 
 CROWDED = {
     "flows": 17,
-    "flows/cli": 15,
     "genenv_core": 28,
     "genenv_core/config/sections": 17,
     "genenv_core/epoch": 16,
