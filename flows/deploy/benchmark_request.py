@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
-from genenv_core.config.request import Change, Request, RootUri, RunName, optional
+from genenv_core.config.request import Change, RootUri, RunName, optional
+from genenv_core.config.sections.section import Request
 from genenv_core.plugins import BENCHMARKS, known_names
 
 

@@ -9,7 +9,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from genenv_core.config.arms import ARMS
 from genenv_core.config.comparison import ABLATIONS, Budget, Measure
-from genenv_core.config.request import Change, Preset, Request, RootUri, RunName, optional
+from genenv_core.config.request import Change, Preset, RootUri, RunName, optional
+from genenv_core.config.sections.section import Request
 
 
 class EpochRequest(Request):

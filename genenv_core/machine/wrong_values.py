@@ -59,6 +59,17 @@ def words_of(pattern: str) -> str | None:
     return _PATTERNS.get(pattern)
 
 
+def refuse_in_words(schema: dict[str, Any]) -> None:
+    """Let the JSON schema of a field say in words what its pattern is, to who checks it by that.
+
+    The error of a `const` is its text with "was expected", that of a `pattern` is the pattern.
+    """
+    pattern = schema.get("pattern", "")
+    if words := words_of(pattern):
+        del schema["pattern"]
+        schema |= {"if": {"pattern": pattern}, "else": {"const": words}}
+
+
 def refusal(item: ErrorDetails) -> str:
     """Return what was expected and what was given, of one of the errors of a ValidationError.
 

@@ -7,11 +7,13 @@ for settings, for options and for the words of a command.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+from prefect.utilities.schema_tools.validation import validate
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -209,3 +211,28 @@ def test_help_is_no_error_of_words(
         cli.plainly(lambda: cli.app(standalone_mode=False, prog_name="genenv"))
     said = capsys.readouterr()
     assert "Usage: genenv" in said.out + said.err
+
+
+@mutation(
+    "the API of Prefect shows people a regular expression",
+    "genenv_core/config/sections/section.py",
+    "            refuse_in_words(field)\n", "            pass\n",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"run_id": "my run"},
+            "up to 100 letters, digits, dots, hyphens and underscores, a letter",
+        ),
+        ({"root": "here"}, "an absolute directory, as in /data/genenv, or s3://BUCKET/PREFIX"),
+        ({"placement": {"rollout": "a b"}}, "up to 63 letters, digits, dots, hyphens and under"),
+        ({"models": {"agent_revision": "main"}}, "the whole id of a commit: 40 digits and letters"),
+        ({"run_id": "my-run", "root": "/here", "placement": {"rollout": "gpu"}}, None),
+    ],
+)
+def test_a_form_is_refused_in_words(given: dict[str, Any], said: str | None) -> None:
+    made = json.loads(json.dumps(RunRequest.model_json_schema()).replace("$defs", "definitions"))
+    errors = [error.message for error in validate(given, made)]
+    right = [f"'{said}" in error and "was expected" in error for error in errors]
+    assert right == [True] * bool(said)

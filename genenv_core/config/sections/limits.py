@@ -23,7 +23,8 @@ class LimitsConfig(Section):
     """
 
     seconds: float | None = Field(default=None, gt=0, le=1e12)
-    """Seconds of all stages together, of those side by side each. None: no limit."""
+    """Seconds that the stages may take, added up: two that run at the same time for 10 s count 20.
+    None: no limit."""
     tokens: int | None = Field(default=None, ge=1, le=10**15)
     """Tokens that stages read and sample, and that updates draw, each pass counted once. None: no
     limit."""

@@ -1,11 +1,13 @@
-"""What every section of the configuration has in common."""
+"""What every section of the configuration has in common, and what every request."""
 
 from __future__ import annotations
 
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationInfo, field_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from genenv_core.machine.wrong_values import refuse_in_words
 
 STRICT = ConfigDict(
     frozen=True,
@@ -31,3 +33,19 @@ class Section(BaseModel):
         if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
             raise PydanticCustomError("no_number", "Input should be a number, not true or false")
         return value
+
+
+class Request(BaseModel):
+    """The base of all requests, which refuse fields that they do not name."""
+
+    model_config = STRICT
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Return the JSON schema, whose patterns are refused in words."""
+        made = handler(core_schema)
+        for field in handler.resolve_ref_schema(made).get("properties", {}).values():
+            refuse_in_words(field)
+        return made

@@ -174,7 +174,7 @@ class ChosenWords(WordsDomain):
 
 
 @mutation(
-    "pi_env is told to write other tasks where it chooses among those that are there", GENERATION,
+    "choices out of a fixed set are called narrow", GENERATION,
     "return tasks.clear() if fixed else tasks", "return tasks",
 )  # fmt: skip
 def test_only_what_is_written_can_be_too_narrow() -> None:

@@ -296,8 +296,9 @@ def test_a_domain_with_too_few_tasks_or_a_missing_method_is_refused() -> None:
         draw_sets(few, 1, 3)
 
 
-@mutation("the name of a file that cannot be is seen when all is done", "flows/cli/data/query.py",
-          "        os.stat(output)\n", "        pass\n")  # fmt: skip
+@mutation("the name of a file that cannot be is seen when all is done",
+          "flows/cli/data/certifying/certify_outputs.py",
+          "            check_output(option, file)\n", "")  # fmt: skip
 @pytest.mark.parametrize(
     ("words", "error", "said"),
     [
@@ -305,7 +306,7 @@ def test_a_domain_with_too_few_tasks_or_a_missing_method_is_refused() -> None:
         (["--format", "csv"], ConfigError, "name one with -o"),
         (["-o", "rows.xlsx"], QueryError, ".xlsx is not one of the formats"),
         (["-o", "no/such/rows.csv"], ConfigError, "there is no folder"),
-        (["-o", "x" * 300 + ".csv"], QueryError, "File name too long"),
+        (["-o", "x" * 300 + ".csv"], ConfigError, "the name is too long: give a shorter one"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_drawn(

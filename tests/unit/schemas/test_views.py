@@ -918,13 +918,13 @@ REPEATS = "schemas/views/repeats.sql"
 
 @mutation(
     "a task of its own epoch is an earlier one", REPEATS,
-    "epoch > min(epoch) FILTER (valid)", "epoch >= min(epoch) FILTER (valid)",
+    "epoch > min(t.epoch) FILTER (t.valid)", "epoch >= min(t.epoch) FILTER (t.valid)",
 )  # fmt: skip
 @mutation(
     "what was rejected counts as an earlier task",
     REPEATS,
-    "min(epoch) FILTER (valid)",
-    "min(epoch)",
+    "min(t.epoch) FILTER (t.valid)",
+    "min(t.epoch)",
 )
 @mutation(
     "a rejected duplicate repeats nothing", REPEATS, "FILTER (duplicate OR earlier)",
