@@ -10,6 +10,7 @@ stored once however many checkpoints lie beside it, and each of them adds only i
 
 from __future__ import annotations
 
+import json
 import tempfile
 import warnings
 from collections.abc import Generator
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from genenv_core.config.sections.training import LoraConfig
 from genenv_core.errors import ModelError, one_line
 from genenv_core.machine.shortage import blame_machine
 
@@ -31,6 +33,20 @@ def has_adapter(checkpoint: Path) -> bool:
         lost = next(name for name in ADAPTER_FILES if name not in found)
         raise ModelError(f"checkpoint {checkpoint}: {found[0]} without {lost}: save it again")
     return bool(found)
+
+
+def check_settings(checkpoint: Path, settings: LoraConfig) -> None:
+    """Raise `ModelError` where an update would train another adapter than a checkpoint has."""
+    if not settings.rank or settings.merge or not has_adapter(checkpoint):
+        return
+    stored = json.loads((checkpoint / ADAPTER_CONFIG).read_bytes())
+    rank, alpha = stored.get("r", 0), stored.get("lora_alpha", 0)  # other kinds have none
+    if (rank, alpha) != (settings.rank, settings.alpha):
+        raise ModelError(
+            f"the adapter of {checkpoint} has rank {rank} and alpha {alpha:g}, and training.lora "
+            f"says rank {settings.rank} and alpha {settings.alpha:g}: set these to the adapter's, "
+            "or training.lora.merge=true"
+        )
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.models import ModelsConfig, chat_template_kwargs
 from genenv_core.config.sections.unions.teacher import EndpointTeacher, FileTeacher, ModelTeacher
 from genenv_core.domains.protocol import Domain
+from genenv_core.engines.adapters import check_settings
 from genenv_core.engines.transformers.unloaded import check_shared_rows
 from genenv_core.errors import DataError
 from genenv_core.exchange.base_data import configured_base, heldout_fingerprints
@@ -54,6 +55,8 @@ def given_to(config: RunConfig, domain: Domain) -> Given:
             log.info("data.base_file: skipped %s", row)
     agent, env = (_model(*asked) for asked in _asked_for(config.models))
     for model in (agent, env):
+        if model is not None:
+            check_settings(Path(model.path), config.training.lora)
         if model is not None and config.training.shares_rows:
             check_shared_rows(Path(model.path))
     return Given(base_file, agent, env)

@@ -70,6 +70,7 @@ def shared_arguments(home: Path, request: UpdateRequest) -> Any:
         "report_to": "none",
         "push_to_hub": False,
         "disable_tqdm": True,
+        "router_aux_loss_coef": 0.0,  # TRL would add a loss that balances experts
     }
 
 

@@ -25,10 +25,10 @@ from genenv_core.engines.adapters import (
     ADAPTER_CONFIG,
     ADAPTER_FILES,
     ADAPTER_WEIGHTS,
+    check_settings,
     has_adapter,
     with_adapter,
 )
-from genenv_core.errors import TrainingError
 from genenv_core.storage.files import link_or_copy
 from genenv_core.training.policies.shards import Tensors
 
@@ -42,15 +42,8 @@ def add_adapter(model: Any, checkpoint: Path, settings: LoraConfig) -> Any:
     A new one draws from torch's random state, the same in every process of an update.
     """
     if has_adapter(checkpoint) and not settings.merge:
-        adapted = with_adapter(model, checkpoint, trainable=True)
-        found = adapted.peft_config[NAME]
-        if (found.r, found.lora_alpha) != (settings.rank, settings.alpha):
-            raise TrainingError(
-                f"the adapter of {checkpoint} has rank {found.r} and alpha {found.lora_alpha:g}, "
-                f"and training.lora says rank {settings.rank} and alpha {settings.alpha:g}: set "
-                "these to the adapter's, or training.lora.merge=true"
-            )
-        return adapted
+        check_settings(checkpoint, settings)
+        return with_adapter(model, checkpoint, trainable=True)
     lora = PeftLora(
         r=settings.rank,
         lora_alpha=settings.alpha,  # pyright: ignore[reportArgumentType]

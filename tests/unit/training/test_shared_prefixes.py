@@ -20,7 +20,14 @@ import torch
 from pydantic import ValidationError
 from torch.nn import Embedding
 from torch.nn.modules.module import register_module_forward_pre_hook
-from transformers import BloomConfig, BloomForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 from genenv_core.canonical import file_sha256
 from genenv_core.config.load import resolve
@@ -48,6 +55,7 @@ from tests.unit.training.builders_training import (
     rwr_of,
     sft_of,
     tiny_checkpoint,
+    token_logprobs,
 )
 from tests.unit.training.test_training_memory import MODELS, SIZES, job
 
@@ -195,6 +203,28 @@ def test_grpo_has_the_loss_and_the_gradient_of_padded_rows(
     for name, value in padded.metrics.items():
         assert shared.metrics[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
     assert few - looked(policy) < 0.6 * many
+
+
+@mutation(
+    "updates add the loss that balances experts", "genenv_core/training/loop/steps.py",
+    '        "router_aux_loss_coef": 0.0,', "#",
+)  # fmt: skip
+@pytest.mark.parametrize("rows", ["padded", "shared"])
+def test_updates_of_experts_have_their_own_loss_alone(tmp_path: Path, rows: str) -> None:
+    """TRL reads a coefficient of the model's configuration and adds a loss of its own by it."""
+    folder = tiny_checkpoint(tmp_path / "experts")
+    sizes = {"num_local_experts": 4, "hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 40}
+    _small(MixtralForCausalLM, MixtralConfig, **sizes).save_pretrained(folder)
+    training = TrainingConfig.model_validate({"rows": rows})
+    taught = [{"prompt_ids": [5, 6, 7], "completion_ids": [8, last]} for last in (3, 4)]
+    options: dict[str, Any] = {"batch_rows": 2, "micro_batch_rows": 2, "training": training}
+    done = run_update(sft_of(tmp_path, "taught", taught, folder, **options))
+    alone = [token_logprobs(load(folder), row) for row in taught]
+    assert done.metrics["loss"] == pytest.approx(-float(torch.cat(alone).mean()), abs=1e-5)
+    attempts = grpo_rows(2, 4, sampler=load(folder))
+    options = {"passes": 1, "groups_per_step": 2, "training": training}
+    done = run_update(grpo_of(tmp_path, "out", attempts, folder, **options))
+    assert done.metrics["ratio_mean"] == pytest.approx(1, abs=1e-4)
 
 
 def test_a_groups_prompt_is_computed_once(tmp_path: Path, policy: Path) -> None:

@@ -18,13 +18,16 @@ import torch
 from safetensors.torch import load_file
 
 from genenv_core.canonical import file_sha256
+from genenv_core.config.load import resolve
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import ModelError, Stopped, TrainingError
+from genenv_core.exchange.external import given_to
 from genenv_core.training.policies import reference
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
+from tests.unit.builders_engine import tiny_model, tiny_tokenizer
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -241,12 +244,36 @@ def test_trainer_checkpoints_hold_the_adapter_alone_and_are_continued(
     assert files(kept.output) == files(request.output)
 
 
+@mutation(
+    "a given adapter of another rank is refused in the run", "genenv_core/exchange/external.py",
+    "            check_settings(Path(model.path), config.training.lora)\n", "            pass\n",
+)  # fmt: skip
+@mutation(
+    "an update trains an adapter of another rank", "genenv_core/training/policies/lora.py",
+    "        check_settings(checkpoint, settings)\n", "",
+)  # fmt: skip
+@mutation(
+    "a given adapter is refused where all weights are trained", "genenv_core/engines/adapters.py",
+    "if not settings.rank or settings.merge or", "if",
+)  # fmt: skip
 def test_adapters_that_do_not_fit_are_refused(tmp_path: Path, policy: Path) -> None:
     first = grpo(tmp_path, policy, "fit", training())
     run_update(first)
-    other = grpo(tmp_path, first.output, "other", training(rank=2))
-    with pytest.raises(TrainingError, match=r"has rank 4 and alpha 8, and training\.lora says"):
+    other, message = grpo(tmp_path, first.output, "other", training(rank=2)), "rank 4 and alpha 8"
+    with pytest.raises(ModelError, match=rf"has {message}, and training\.lora says rank 2"):
         run_update(other)
+    given = tmp_path / "given"
+    tokenizer = tiny_tokenizer()
+    tiny_model(vocab_size=len(tokenizer) + 1).save_pretrained(given)
+    tokenizer.save_pretrained(given)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copyfile(first.output / name, given / name)
+    asked = f"models.agent={given}"
+    for one in ("rank=0", "rank=4,training.lora.alpha=8", "rank=2,training.lora.merge=true"):
+        fields = f"training.lora.{one}".split(",")
+        assert given_to(resolve("tiny", overrides=[asked, *fields])).agent_model
+    with pytest.raises(ModelError, match=message):
+        given_to(resolve("tiny", overrides=[asked, "training.lora.rank=2"]))
     (first.output / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"adapter_config\.json without adapter_model\.safe"):
         load_model(first.output, dtype=torch.float32)
