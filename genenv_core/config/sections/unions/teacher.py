@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
-from genenv_core.config.sections.endpoint import ChatEndpoint
+from genenv_core.config.sections.endpoint import NamedEndpoint
 from genenv_core.config.sections.models import is_hub_id, template_variables, uncommitted
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.unions.alternatives import NOTHING, Alternatives, by
@@ -44,7 +44,7 @@ class ModelTeacher(Section):
         return self
 
 
-class EndpointTeacher(ChatEndpoint):
+class EndpointTeacher(NamedEndpoint):
     """A model behind a chat endpoint; execution.teacher says how genenv asks it."""
 
     section = "teacher"
