@@ -14,7 +14,7 @@ OWN_FIELDS = frozenset({"messages", "model", "n", "stream", "stream_options", "t
 """Fields of a chat request that genenv sets itself."""
 
 
-class ChatEndpoint(Section):
+class NamedEndpoint(Section):
     """A model at a URL; `section` is the one of the configuration that names it."""
 
     section: ClassVar[str]
@@ -29,7 +29,7 @@ class ChatEndpoint(Section):
 
     @model_validator(mode="after")
     def _endpoint(self) -> Self:
-        """Refuse what is no address, and what could hold a key."""
+        """Refuse an address of another form, and a request that could hold a key."""
         section = self.section
         if not re.fullmatch(ADDRESS, self.url):
             raise ValueError(

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Discriminator, Field
 
 from genenv_core.config.sections.benchmark import BenchmarkConfig
-from genenv_core.config.sections.endpoint import ChatEndpoint
+from genenv_core.config.sections.endpoint import NamedEndpoint
 from genenv_core.config.sections.section import Section
 from genenv_core.config.sections.unions.alternatives import NOTHING, Alternatives, by
 
@@ -38,7 +38,7 @@ class MeasuredCheckpoint(BenchmarkConfig):
         return self.model
 
 
-class MeasuredEndpoint(ChatEndpoint, BenchmarkConfig):
+class MeasuredEndpoint(NamedEndpoint, BenchmarkConfig):
     """A model behind a chat endpoint; execution.benchmark says how genenv asks it."""
 
     section = "benchmark"

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, model_validator
 
-from genenv_core.config.sections.endpoint import ChatEndpoint
+from genenv_core.config.sections.endpoint import NamedEndpoint
 from genenv_core.config.sections.models import (
     COMMIT,
     is_hub_id,
@@ -55,7 +55,7 @@ class ModelTeacher(Section):
         return self
 
 
-class EndpointTeacher(ChatEndpoint):
+class EndpointTeacher(NamedEndpoint):
     """A model behind a chat endpoint; execution.teacher says how genenv asks it."""
 
     section = "teacher"
