@@ -24,12 +24,12 @@ class LimitsConfig(Section):
 
     seconds: float | None = Field(default=None, gt=0, le=1e12)
     """Seconds that the stages may take, added up: two that run at the same time for 10 s count 20.
-    None: no limit."""
+    Left out: no limit."""
     tokens: int | None = Field(default=None, ge=1, le=10**15)
-    """Tokens that stages read and sample, and that updates draw, each pass counted once. None: no
-    limit."""
+    """Tokens that stages read and sample, and that updates draw, each pass counted once. Left
+    out: no limit."""
     cost: float | None = Field(default=None, gt=0, le=1e12)
-    """What they cost by `prices`, in the currency of those. None: no limit."""
+    """What they cost by `prices`, in the currency of those. Left out: no limit."""
 
     @property
     def given(self) -> dict[str, float]:
