@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from genenv_core.errors import ModelError
 from genenv_core.machine.shortage import blame_machine
@@ -57,8 +57,9 @@ def load_tokenizer(checkpoint: Path) -> Any:
             f"checkpoint {checkpoint}: its tokenizer cannot be read: "
             f"{type(error).__name__}: {error}; save it again with save_pretrained"
         ) from error
-    if isinstance(found.chat_template, dict):
-        found.chat_template = one_template(checkpoint, found.chat_template)
+    templates: Any = found.chat_template
+    if isinstance(templates, dict):
+        found.chat_template = one_template(checkpoint, cast("dict[str, str]", templates))
     return found
 
 

@@ -82,7 +82,7 @@ class Rendering:
         the template raises an error, and asks its surroundings for what no setting says.
         """
         tokenizer = self.tokenizer
-        none = [] if offered and self._parted else None
+        none: list[Any] | None = [] if offered and self._parted else None
         try:
             return str(
                 tokenizer.apply_chat_template(

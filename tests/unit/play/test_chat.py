@@ -207,7 +207,7 @@ HI: list[Message] = [{"role": "user", "content": "hi"}]
 
 @mutation(
     "a chat template is told today's date", "genenv_core/play/template/rendering.py",
-    "chat_template=answered(template, self._date)", "chat_template=template",
+    "chat_template=answered(str(tokenizer.chat_template), self._date)", "chat_template=None",
 )  # fmt: skip
 def test_a_template_that_asks_for_the_date_gets_the_one_that_is_set() -> None:
     template = CHATML + TODAY
@@ -319,7 +319,7 @@ def test_ordinary_messages_have_the_ids_of_the_tokenizers_own_rendering() -> Non
 
 @mutation(
     "a tool's schema holds control tokens", "genenv_core/play/template/rendering.py",
-    "tools=[self._strict(tool) for tool in tools] or None", "tools=list(tools) or None",
+    "tools=[self._strict(tool) for tool in tools] or none", "tools=list(tools) or None",
 )  # fmt: skip
 def test_tools_hold_no_control_tokens_in_texts_and_names() -> None:
     tool = {"type": "function", "function": {"name": "f" + END, "parameters": {END: [END]}}}

@@ -98,7 +98,7 @@ def prompt(chat: ChatFormat, messages: Sequence[Message]) -> str:
 
 @mutation(
     "tools that a template does not show stay hidden", MENDING,
-    "        tools=not shows(rendering, PLACEHOLDER, [ASKED], [tool]),\n", "",
+    "tools = not shows(rendering, PLACEHOLDER, [ASKED], [tool])", "tools = False",
 )  # fmt: skip
 def test_hidden_tools_are_written_with_the_form_of_a_call() -> None:
     chat = chat_of(HIDES)
@@ -129,7 +129,7 @@ def test_a_domain_that_explains_calls_itself_keeps_its_prompt() -> None:
 )  # fmt: skip
 @mutation(
     "answers of tools stay hidden", MENDING,
-    "answers=not shows(rendering, ANSWER, [", "answers=shows(rendering, ANSWER, [",
+    "answers = not (with_tools and without)", "answers = with_tools and without",
 )  # fmt: skip
 def test_hidden_calls_and_answers_are_written_as_text() -> None:
     chat = chat_of(HIDES)
