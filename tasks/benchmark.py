@@ -95,7 +95,7 @@ def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     if CERTIFIED in context.stage.reads:
         return import_module(CERTIFYING).certify_attempted(context, attempted)
     config, domain = context.config, benchmark_of(context.domain())
-    items = items_of(domain, config.benchmark, context.seed_for("items"), context.scope)
+    items = items_of(domain, config.measured, context.seed_for("items"), context.scope)
     tasks = to_tasks(items)
 
     def judge(traces: pl.DataFrame, tokens: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -138,7 +138,7 @@ def attempted(
 
     Returns their shards; `judge` adds rows to each. Without a headline it attempts all.
     """
-    asked, settings = context.config.benchmark, context.config.rollout
+    asked, settings = context.config.measured, context.config.rollout
     shards = Shards(context, 0, settings.shard_groups)
     kept, told = context.durable() / "attempts.jsonl", _Told(context, len(tasks))
     found: Metric | None = None
@@ -204,7 +204,7 @@ def _opened(
         check,
     )
     bounds = bounds_of(context.config, 1)
-    longest = context.config.benchmark.attempt_seconds
+    longest = context.config.measured.attempt_seconds
     player = ChatPlayer(
         endpoint,
         context.domain(),

@@ -35,7 +35,7 @@ def certify_attempted(
     `attempted` makes the attempts. Raises DomainError for a fault of the domain, EngineError where
     no attempt has a verdict.
     """
-    settings, domain = context.config.benchmark, context.domain()
+    settings, domain = context.config.measured, context.domain()
     drawn = tasks_of_sets(
         domain, settings.certify_base or 0, settings.certify_heldout or 0, context.seed
     )
