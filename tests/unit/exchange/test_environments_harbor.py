@@ -331,7 +331,7 @@ assert "genenv_core" not in sys.modules
 
 
 SHARE = int(os.environ.get("GENENV_HARBOR_ATTEMPTS", 60))
-"""Attempts, of 1,000, that Harbor judges; each takes .26 s of processor time, mostly for imports."""
+"""Attempts, of 1,000, that Harbor judges; each takes .26 s of a processor, mostly for imports."""
 
 
 @dataclass
