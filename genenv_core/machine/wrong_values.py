@@ -101,7 +101,7 @@ def _plain(bound: Any) -> Any:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """Return a question after the name that was meant, '' when no known name is near."""
-    by_letters = {one.lower(): one for one in known}
+    by_letters = {one.lower(): str(one) for one in known}
     near = get_close_matches(name.lower(), by_letters, n=1, cutoff=0.5)
     return f" (did you mean {by_letters[near[0]]!r}?)" if near else ""
 

@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from flows.cli import app as cli
 from flows.deploy.benchmark_request import BenchmarkRequest
 from flows.deploy.pod_settings import PodSettings
+from genenv_core.config.arms import Arm
 from genenv_core.config.comparison import Comparison
 from genenv_core.config.load import explain
 from genenv_core.config.request import RunRequest, ShortRequest
@@ -115,6 +116,7 @@ def test_the_nearest_choice_is_asked_for() -> None:
     assert closest("VLLM", ["transformers", "vllm"]) == " (did you mean 'vllm'?)"
     assert closest("GenEnv", ["genenv", "Static"]) == " (did you mean 'genenv'?)"
     assert closest("statik", ["genenv", "Static"]) == " (did you mean 'Static'?)"
+    assert closest("genvn", Arm) == " (did you mean 'genenv'?)"
     assert closest("nothing like it", ["genenv"]) == ""
 
 
