@@ -168,9 +168,11 @@ class Watched(ChatFormat):
         self.seen = [*messages]
         return super().first_prompt(messages, tools)
 
-    def continuation(self, messages_after_turn: Any, completion_ids: Any = ()) -> tuple[int, ...]:
+    def continuation(
+        self, messages_after_turn: Any, completion_ids: Any = (), tools: Any = ()
+    ) -> tuple[int, ...]:
         self.seen += messages_after_turn
-        return super().continuation(messages_after_turn, completion_ids)
+        return super().continuation(messages_after_turn, completion_ids, tools)
 
 
 class OwnEcho(EchoDomain):

@@ -274,9 +274,9 @@ def test_rewards_are_stored_and_not_read_by_the_agent(monkeypatch: pytest.Monkey
 
     continuation = ChatFormat.continuation
 
-    def reading(self: ChatFormat, messages: Sequence[Message], before: Sequence[int] = ()) -> Any:
+    def reading(self: ChatFormat, messages: Sequence[Message], *more: Any) -> Any:
         read.extend(messages)
-        return continuation(self, messages, before)
+        return continuation(self, messages, *more)
 
     plain = in_step(EchoDomain(), saying_ab())
     monkeypatch.setattr(ChatFormat, "continuation", reading)
