@@ -10,7 +10,6 @@ stored once however many checkpoints lie beside it, and each of them adds only i
 
 from __future__ import annotations
 
-import json
 import tempfile
 import warnings
 from collections.abc import Generator
@@ -20,6 +19,7 @@ from typing import Any
 
 from genenv_core.config.sections.training import LoraConfig
 from genenv_core.errors import ModelError, one_line
+from genenv_core.machine.json_files import checkpoint_file
 from genenv_core.machine.shortage import blame_machine
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -39,7 +39,7 @@ def check_settings(checkpoint: Path, settings: LoraConfig) -> None:
     """Raise `ModelError` where an update would train another adapter than a checkpoint has."""
     if not settings.rank or settings.merge or not has_adapter(checkpoint):
         return
-    stored = json.loads((checkpoint / ADAPTER_CONFIG).read_bytes())
+    stored = checkpoint_file(checkpoint, ADAPTER_CONFIG) or {}
     rank, alpha = stored.get("r", 0), stored.get("lora_alpha", 0)  # other kinds have none
     if (rank, alpha) != (settings.rank, settings.alpha):
         raise ModelError(
