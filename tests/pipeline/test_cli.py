@@ -32,7 +32,10 @@ from tests.waiting import BOUND_S, until
         (["run", "tiny", "--set", "curriculum.alpha=2"], ["curriculum.alpha", "got 2"]),
         (["run", "tiny", "--set", "data.base_file=nope.jsonl"], ["nope.jsonl", "No such file"]),
         (["run", "tiny", "--set", "models.agent=./nope"], ["models.agent", "no such directory"]),
-        (["run", "tiny", "--set", "models.agent=gpt2"], ["hub id", "models.agent_revision"]),
+        (
+            ["run", "tiny", "--set", "models.agent=gpt2"],
+            ["hub repository", "models.agent_revision"],
+        ),
         (["run", "tiny", "--set", "domain.name=chess"], ["domain.name", "chess", "desk"]),
         (["run", "tiny", "--root", "s3x://bucket"], ["s3x://bucket", "directory"]),
         (["status", "--root", "nowhere"], ["nowhere", "genenv run"]),

@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from genenv_core.engines.transformers.unloaded import check_unloaded
+from genenv_core.engines.transformers.unloaded import check_unloaded, weight_files
 from genenv_core.engines.vllm.server import adapter_rank
 from genenv_core.errors import DataError, GenenvError, ModelError
 from genenv_core.exchange.environments.reading import read_folder
-from genenv_core.exchange.given_models import model_folder
 from genenv_core.machine.json_files import field_of, json_object
 from genenv_core.training.memory.estimate import DecoderShape
-from genenv_core.types import Policy
 from tests.mutations import mutation
 
 JSON_FILES = "genenv_core/machine/json_files.py"
@@ -41,18 +39,12 @@ class Reader(NamedTuple):
     remedy: str
 
 
-def given(folder: Path) -> None:
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
-        (folder / name).write_text("{}")
-    model_folder(Policy.AGENT, folder)
-
-
 FETCH = "fetch the checkpoint again"
 READERS = {
     "adapter": Reader("adapter_config.json", adapter_rank, ModelError, FETCH),
     "model": Reader("config.json", lambda at: check_unloaded("models.env", at), ModelError, FETCH),
     "memory": Reader("config.json", DecoderShape.read, ModelError, FETCH),
-    "index": Reader(INDEX, given, ModelError, FETCH),
+    "index": Reader(INDEX, weight_files, ModelError, FETCH),
     "folder": Reader("statement.json", read_folder, DataError, "get the folder anew"),
 }
 BROKEN = {

@@ -8,6 +8,7 @@ for settings, for options and for the words of a command.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -196,6 +197,7 @@ def test_wrong_words_of_a_command_are_one_line(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["genenv", *words.split()])
+    monkeypatch.setattr(os, "_exit", sys.exit)  # plainly ends a process that has other threads
     with pytest.raises(SystemExit) as ended:
         cli.plainly(lambda: cli.app(standalone_mode=False, prog_name="genenv"))
     assert ended.value.code == 2
@@ -209,6 +211,7 @@ def test_help_is_no_error_of_words(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["genenv", *words.split()])
+    monkeypatch.setattr(os, "_exit", sys.exit)  # plainly ends a process that has other threads
     with pytest.raises(SystemExit):
         cli.plainly(lambda: cli.app(standalone_mode=False, prog_name="genenv"))
     said = capsys.readouterr()

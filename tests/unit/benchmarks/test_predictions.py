@@ -223,7 +223,7 @@ def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:
     for arguments, problem in (
         ((*fine, "--mode", "odd"), "has no such mode; it has official"),
         ((*fine, "--items", str(given)), "the file of the predictions"),
-        ((*fine, "--items", str(tmp_path / "no" / "o")), "No such file"),
+        ((*fine, "--items", str(tmp_path / "no" / "o")), "there is no folder"),
         (("--data", str(data), "--predictions", str(tmp_path)), "it is a directory, not a file"),
     ):
         error = asked(*arguments).exception

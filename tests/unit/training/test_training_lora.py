@@ -28,6 +28,7 @@ from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.table import run_update
 from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_model, tiny_tokenizer
+from tests.unit.plugged import domain_of
 from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
@@ -271,9 +272,11 @@ def test_adapters_that_do_not_fit_are_refused(tmp_path: Path, policy: Path) -> N
     asked = f"models.agent={given}"
     for one in ("rank=0", "rank=4,training.lora.alpha=8", "rank=2,training.lora.merge=true"):
         fields = f"training.lora.{one}".split(",")
-        assert given_to(resolve("tiny", overrides=[asked, *fields])).agent_model
+        config = resolve("tiny", overrides=[asked, *fields])
+        assert given_to(config, domain_of(config)).agent_model
+    config = resolve("tiny", overrides=[asked, "training.lora.rank=2"])
     with pytest.raises(ModelError, match=message):
-        given_to(resolve("tiny", overrides=[asked, "training.lora.rank=2"]))
+        given_to(config, domain_of(config))
     (first.output / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"adapter_config\.json without adapter_model\.safe"):
         load_model(first.output, dtype=torch.float32)
