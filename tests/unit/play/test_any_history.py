@@ -70,9 +70,13 @@ Histories = tuple[tuple[Step, ...], tuple[Step, ...]]
 
 @dataclass
 class Remembering:
-    """An engine that follows the steps of each attempt, and keeps what it read and gave."""
+    """An engine that follows the steps of each attempt, and keeps what it read and gave.
+
+    What it gave ends where a sequence has `max_length` tokens: its session cuts the rest off.
+    """
 
     histories: Histories
+    max_length: int
     kept: dict[int, list[tuple[SampleRequest, Completion]]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -89,7 +93,11 @@ class Remembering:
         else:
             logprobs = tuple(-(64 * turn + place + 1) / 1024 for place in range(len(ids)))
             made = Completion(ids, logprobs, step.finish)
-        self.kept[sample].append((request, made))
+        room = self.max_length - len(request.prompt_ids)
+        given = made
+        if len(ids) > room and made.token_ids:
+            given = Completion(ids[:room], made.logprobs[:room], FinishReason.LENGTH)
+        self.kept[sample].append((request, given))
         return made
 
     def close(self) -> None: ...
@@ -201,10 +209,11 @@ LONG = (ANEW, Step((30,), answers=("abba",) * 3), ANEW, ANEW, Step((40,), course
 @example((LONG, (*LONG[:2], Step((3,), FinishReason.LENGTH))), 7, 400, 1)
 @example((LONG, (ANEW, Step((3,), FinishReason.ERROR))), 7, 400, 1)
 @example((LONG, (ANEW, Step((3,), course="broken"), *LONG[:3])), 7, 150, 2)
+@example(((Step((3,)),), (Step((3, 3), answers=("abba", "look at the cards", "")),)), 2, 81, 1)
 def test_every_history_keeps_each_sampled_token_once(
     histories: Histories, max_turns: int, max_length: int, max_errors: int
 ) -> None:
-    engine = Remembering(histories)
+    engine = Remembering(histories, max_length)
     bounds = AttemptBounds(2, max_turns, max_length, max_errors)
     play = Play(WanderingDomain(histories), engine, CHAT, bounds, SamplingParams(9), lambda *_: 0)
     ((_, tables),) = attempt(
