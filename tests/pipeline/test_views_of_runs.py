@@ -270,7 +270,7 @@ def test_the_views_of_a_run_that_was_stopped(
     # Epoch 0 was evaluated before the run stopped.
     filled = {"settings", "cost", "predictions", "rejections", "suspects", "tasks", "test_results"}
     filled |= {"traces", "certified", "evaluations", "agent_attempts", "env_texts", "calls"}
-    filled |= {"reused"}  # another run of the root made epoch 0
+    filled |= {"judged_traces", "reused"}  # another run of the root made epoch 0
     filled |= {"outcomes", "findings", "lookalikes", "repeats", "domains", "task_domains"}
     assert {name for name, frame in views.items() if not frame.is_empty()} <= filled
     grave = views["findings"].filter(severity="failure")
