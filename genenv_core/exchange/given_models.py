@@ -119,17 +119,17 @@ def probe_of(
 
 def _how_to_have(folder: Path) -> str:
     """Return what to do about a missing model of the hub, or of the preset laptop; else ''."""
+    if folder.name == SMOLLM2:
+        return (
+            ": `make smollm2` writes it (without a clone: docs/first-model.md); or name a model "
+            "that is there: --set models.agent=DIRECTORY --set models.env=DIRECTORY"
+        )
     if "/" in str(folder) and is_hub_id(str(folder)):
         return (
             f": if it is a repository of the hub, fetch it first: hf download {folder} --local-dir "
             f"./{folder.name}"
         )
-    if folder.name != SMOLLM2:
-        return ""
-    return (
-        ": `make smollm2` writes it (without a clone: docs/first-model.md); or name a model that "
-        "is there: --set models.agent=DIRECTORY --set models.env=DIRECTORY"
-    )
+    return ""
 
 
 def hub_folder(field: str, name: str, revision: str) -> Path:
