@@ -53,8 +53,7 @@ def work_of(request: RunRequest | ShortRequest) -> Work:
     config = configuration(request)
     note, pin = getattr(request, "note", None), getattr(request, "pin", False)
     said = change_of(request.tags, note=note, pinned=pin or None)
-    until, force = request.stage_of("until"), request.stage_of("force")
-    options = RunOptions.read(config, until, force, point_of(request), "request.")
+    options = RunOptions.read(config, request.until, request.force, point_of(request), "request.")
     return Work(prepare(config, options), said)
 
 

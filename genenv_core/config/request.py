@@ -8,19 +8,13 @@ field that is added there is in the form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Self, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    create_model,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import SkipJsonSchema
 
@@ -31,7 +25,6 @@ from genenv_core.config.schema import RUN_ID, RunConfig
 from genenv_core.config.sections.section import Request
 from genenv_core.config.sections.unions.alternatives import fields_of, paths_of, sections_of
 from genenv_core.config.several import DOMAINS, LISTED, DomainEntry
-from genenv_core.config.stages import DRAWN, MEASURES, STAGES
 from genenv_core.machine.wrong_values import worded
 
 
@@ -53,18 +46,6 @@ class Preset(StrEnum):
 
 
 ROOT = worded(r"^(/|s3://).+", "an absolute directory, as in /data/genenv, or s3://BUCKET/PREFIX")
-
-
-def _one_of(stages: Iterable[str]) -> Any:
-    """Return the JSON schema of a stage that a form offers in a list; `until.py` checks it."""
-    return {"enum": list(stages)}
-
-
-LastStage = Annotated[str, Field(json_schema_extra=_one_of(s for s in STAGES if s != MEASURES))]
-DrawnStage = Annotated[str, Field(json_schema_extra=_one_of(DRAWN))]
-EpochNumber = Annotated[int, Field(ge=0, le=100_000)]
-ENDS = ("until", "force")
-"""Fields that name a stage, each with its epoch in a field beside it."""
 
 RunName = Annotated[str, Field(pattern=RUN_ID)]
 RootUri = Annotated[str, Field(pattern=ROOT)]
@@ -94,49 +75,12 @@ class _Usual(Request):
     tags: list[str] = Field(default=[], max_length=100)
     """Tags to add to the run, such as baseline; `genenv runs --tag baseline` finds it. They are
     labels: with others it is the same run."""
-    until: LastStage | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """End the run after this stage. The same request without it goes on. Empty: the run goes to its
-    last epoch."""
-    until_epoch: EpochNumber | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=optional
-    )
-    """The epoch of the stage that `until` names; 0 is the start of the run. Empty: the first epoch
-    that has the stage."""
-    force: DrawnStage | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Draw this stage of a finished run anew, and compute what follows from it. genenv keeps the
-    earlier outputs. Until the run has ended, the same request repeats that draw."""
-    force_epoch: EpochNumber | SkipJsonSchema[None] = Field(
-        default=None, json_schema_extra=optional
-    )
-    """The epoch of the stage that `force` names. Empty: epoch 1."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _split(cls, values: Any) -> Any:
-        """Read rollout@2, as the command line has it, into a stage and its epoch."""
-        if not isinstance(values, Mapping):
-            return values
-        given = dict(cast("Mapping[str, Any]", values))
-        for name in ENDS:
-            if isinstance(text := given.get(name), str) and "@" in text:
-                given[name], _, given[f"{name}_epoch"] = text.partition("@")
-        return given
-
-    @model_validator(mode="after")
-    def _of_a_stage(self) -> Self:
-        for name in ENDS:
-            epoch = getattr(self, f"{name}_epoch")
-            if epoch is not None and getattr(self, name) is None:
-                raise ValueError(
-                    f"{name}_epoch {epoch} does nothing without a stage in {name}: choose one, or "
-                    "leave the epoch empty"
-                )
-        return self
-
-    def stage_of(self, name: str) -> str | None:
-        """Return what `until` or `force` names, as the command line has it; None for nothing."""
-        stage, epoch = getattr(self, name), getattr(self, f"{name}_epoch")
-        return stage if stage is None or epoch is None else f"{stage}@{epoch}"
+    until: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
+    """End the run after this stage, such as rollout@2 (of epoch 2) or pool (of epoch 1). The same
+    request without it goes on. Empty: the last epoch."""
+    force: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
+    """Draw this stage of a finished run anew, such as rollout@2, and compute what follows from it.
+    The earlier outputs are kept. Until the run has ended, the same request repeats that draw."""
 
 
 class _Head(_Usual):

@@ -146,10 +146,7 @@ def test_a_stage_is_drawn_anew_from_the_form(page: Page, up: Up) -> None:
     up.until(up.start("coevolution", preset="tiny", run_id="browser"))  # there, or made now
     open_form(page, up, "begin")
     add(page, "Changes", "run_id=browser")
-    page.get_by_role("button", name="Select Force", exact=True).click()
-    shot(page, "9-force")
-    page.get_by_role("option", name="rwr_update").click()
-    fill(page, "Force Epoch", "2")
+    fill(page, "Force", "rwr_update@2")
     run = submit(page, up)
     see_state(page, "Completed")
     (states,) = up.epochs(run, number=2)

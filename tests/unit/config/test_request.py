@@ -33,16 +33,13 @@ from genenv_core.config.requests_beside import CompareRequest, EpochRequest
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.limits import LimitsConfig
 from genenv_core.config.sections.unions.alternatives import paths_of, sections_of
-from genenv_core.config.stages import DRAWN, EPOCH_STAGES, START_STAGES, WARM
-from genenv_core.config.until import Until, read_forced, read_until
+from genenv_core.config.until import Until
 from genenv_core.errors import ConfigError
 from genenv_core.storage.records.labels import Labels, read_labels
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.store.local import LocalStore
 from tasks.upkeep.opening import open_run
 from tests.mutations import mutation
-
-IN_REQUEST = "genenv_core/config/request.py"
 
 MINE = BranchPoint(run_id="mine", epoch=1)
 
@@ -248,38 +245,6 @@ def test_the_form_has_the_end_of_the_run_and_it_is_no_setting(tmp_path: Path):
     assert work_of(request(tmp_path, preset="tiny")).run.options.until is None
     with pytest.raises(ConfigError, match=r"request.until 'pool@9'"):
         work_of(request(tmp_path, preset="tiny", until="pool@9"))
-    assert ends == request(tmp_path, preset="tiny", until="pool", until_epoch=2)
-    assert work_of(request(tmp_path, preset="tiny", until="pool")).run.options.until == Until(
-        stage="pool", epoch=1
-    )
-
-
-@mutation(
-    "a form offers no list of stages", IN_REQUEST,
-    '    return {"enum": list(stages)}\n', "    return {}\n",
-)  # fmt: skip
-@pytest.mark.parametrize("form", [ShortRequest, RunRequest])
-def test_a_form_offers_the_stages_that_may_be_named(form: type[BaseModel]):
-    fields = form.model_json_schema()["properties"]
-    config = resolve("tiny")
-    for stage in fields["until"]["enum"]:
-        if stage != WARM:  # tiny has no given models
-            assert read_until(stage, config).stage == stage
-    assert {*fields["until"]["enum"]} == {*START_STAGES, *EPOCH_STAGES, WARM}
-    assert [read_forced(stage, config).stage for stage in fields["force"]["enum"]] == list(DRAWN)
-    for name in ("until", "force"):
-        assert fields[name]["type"] == "string" and "default" not in fields[name]
-        assert fields[f"{name}_epoch"]["type"] == "integer"
-
-
-@mutation(
-    "an epoch without its stage does nothing", IN_REQUEST,
-    "if epoch is not None and getattr(self, name) is None:", "if False:",
-)  # fmt: skip
-@pytest.mark.parametrize("name", ["until", "force"])
-def test_an_epoch_needs_its_stage(name: str, tmp_path: Path):
-    with pytest.raises(ValidationError, match=f"{name}_epoch 2 does nothing without a stage"):
-        request(tmp_path, preset="tiny", **{f"{name}_epoch": 2})
 
 
 @pytest.fixture
@@ -289,8 +254,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_short_form_has_what_people_set_most_in_this_order():
-    usual = ["preset", *USUAL, "tags", "changes"]
-    usual += ["until", "until_epoch", "force", "force_epoch"]
+    usual = ["preset", *USUAL, "tags", "changes", "until", "force"]
     assert list(ShortRequest.model_json_schema()["properties"]) == usual
     whole = ["preset", "resume", "from", "run_id", "root"]
     assert list(RunRequest.model_json_schema()["properties"])[:5] == whole
@@ -309,6 +273,8 @@ def test_both_forms_and_the_command_name_one_run(root: Path):
 
 
 FORMS = (ShortRequest, CompareRequest, BenchmarkRequest)
+
+IN_REQUEST = "genenv_core/config/request.py"
 
 
 @mutation(
