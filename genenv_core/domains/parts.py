@@ -81,7 +81,8 @@ def distinct(
     while len(drafts) < count:
         if not left:
             found = f"{domain} has only about {len(drafts)}"
-            raise too_few(found, count, heldout=heldout, bounds=bounds, more=more)
+            has = len(drafts)
+            raise too_few(found, has, count, heldout=heldout, bounds=bounds, more=more)
         difficulty = pick(left)
         for _ in range(TRIES):
             draft = draw(difficulty)
@@ -114,11 +115,25 @@ def draw_open(
     )
 
 
-def too_few(found: str, count: int, *, heldout: bool, bounds: str, more: str) -> ConfigError:
+class TooFewTasks(ConfigError):
+    """A domain has fewer distinct tasks than are wanted.
+
+    `has` is how many it found: a call for so many gets them, or hears a smaller number.
+    """
+
+    def __init__(self, message: str, has: int) -> None:
+        super().__init__(message)
+        self.has = has
+
+
+def too_few(
+    found: str, has: int, count: int, *, heldout: bool, bounds: str, more: str
+) -> TooFewTasks:
     """Return the error of a domain with fewer tasks than wanted.
 
     Args:
-        found: the domain and how many tasks it has.
+        found: the domain and how many tasks it has, in words.
+        has: how many it has.
         count: how many are wanted.
         heldout: whether they are of the held-out bucket.
         bounds: the options that bound its tasks; '' names none.
@@ -130,7 +145,8 @@ def too_few(found: str, count: int, *, heldout: bool, bounds: str, more: str) ->
         else ("base", "data.base_tasks")
     )
     given = f" with {bounds}" if bounds else ""
-    return ConfigError(f"{found} {which} tasks{given}, {count} wanted: lower {setting}, or {more}")
+    message = f"{found} {which} tasks{given}, {count} wanted: lower {setting}, or {more}"
+    return TooFewTasks(message, has)
 
 
 def in_turn() -> Callable[[Sequence[int]], int]:

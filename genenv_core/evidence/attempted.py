@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import polars as pl
@@ -75,15 +75,17 @@ class HoldsTasks(Protocol):
         ...
 
 
-def tasks_of_sets(domain: Domain, base: int, heldout: int, seed: int) -> list[SetTask]:
-    """Return the tasks that a domain holds, or draw so many from it.
+def tasks_of_sets(
+    domain: Domain, base: int, heldout: int, seed: int, fewer: Container[str] = ()
+) -> list[SetTask]:
+    """Return the tasks that a domain holds, or draw so many from it; `fewer` as in draw_sets.
 
     Raises DomainError where the domain has a fault, ConfigError where it has fewer tasks.
     """
     if isinstance(domain, HoldsTasks):
         return list(domain.held_tasks())
     try:
-        return draw_sets(domain, base, heldout, seed)
+        return draw_sets(domain, base, heldout, seed, fewer)
     except StopChecking as stop:
         raise DomainError(f"domain {domain.name}: {stop.fault}") from stop
 

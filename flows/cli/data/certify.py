@@ -13,14 +13,12 @@ from typing import Annotated
 import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
+from flows.cli.data.certifying.wanted_tasks import BASE, HELDOUT, WantedTasks
 from flows.cli.data.query import Format
 from flows.cli.options import KeyEnv, ModelName, Overrides, Root, config_of_domain
 from genenv_core.domains.registry import SEVERAL, get_domain, known_domains
 from genenv_core.errors import ConfigError
 from genenv_core.types import TaskSource
-
-BASE, HELDOUT = 200, 100
-"""Tasks that a domain is asked for: with no flaw in 300, fewer than 1.3 % of more have one."""
 
 SAMPLES = 8
 """Attempts of a model at each task, as many as rollout.n of a run."""
@@ -56,13 +54,17 @@ def certify(
         str | None,
         typer.Option(
             metavar="N|base|test",
-            help=f"Base tasks to certify (default: {BASE}). With --run: base or test, for the base "
-            "tasks or the test tasks of the run.",
+            help=f"Base tasks to certify (default: {BASE}, or all where there are fewer). "
+            "With --run: base or test, for the base tasks or the test tasks of the run.",
         ),
     ] = None,
     heldout: Annotated[
         int | None,
-        typer.Option(help=f"Held-out tasks to certify (default: {HELDOUT}).", min=0, max=100_000),
+        typer.Option(
+            help=f"Held-out tasks to certify (default: {HELDOUT}, or all where there are fewer).",
+            min=0,
+            max=100_000,
+        ),
     ] = None,
     format_: Annotated[
         Format | None,
@@ -143,10 +145,10 @@ def certify(
             f"--report {report} is of a package of OpenEnv: write one with "
             "genenv export RUN --format openenv, and certify its folder"
         )
-    base = BASE if tasks is None or stored is not None else _count_of(tasks)
-    heldout = HELDOUT if heldout is None else heldout
-    if not base and not heldout:
+    base = None if tasks is None or stored is not None else _count_of(tasks)
+    if base == heldout == 0:
         raise ConfigError("--tasks 0 --heldout 0: ask for at least one task")
+    wanted = WantedTasks.of(base, heldout)
     outputs = CertifyOutputs.checked(format_, output, page, report)
     if name is not None and model is not None:
         from flows.cli.data.certifying.certify_model import certify_with_model
@@ -155,7 +157,7 @@ def certify(
         asked = MeasuringOptions(
             model, model_name, key_env, samples=samples or SAMPLES, items=limit
         )
-        certify_with_model(name, folder, (base, heldout), asked, set_ or (), root, outputs)
+        certify_with_model(name, folder, wanted, asked, set_ or (), root, outputs)
     elif run is not None and stored is not None:
         from flows.cli.data.certifying.certify_stored import certify_stored
 
@@ -174,7 +176,7 @@ def certify(
         from flows.cli.data.certifying.certify_tasks import certify_domain
 
         command = command_of(name, *(word for one in set_ or () for word in ("--set", one)))
-        certify_domain(name, domain, (base, heldout), config.seed, command, outputs)
+        certify_domain(name, domain, wanted, config.seed, command, outputs)
 
 
 def _stored_set(run: str | None, tasks: str | None) -> TaskSource | None:

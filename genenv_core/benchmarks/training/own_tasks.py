@@ -64,8 +64,8 @@ def chosen(
     """
     found = {d.fingerprint: d for d in drafts if in_heldout(d.fingerprint) == heldout}
     if len(found) < count:
-        has = f"{domain} has only {len(found)}"
-        raise too_few(has, count, heldout=heldout, bounds="", more=MORE_ROWS)
+        has, only = len(found), f"{domain} has only {len(found)}"
+        raise too_few(only, has, count, heldout=heldout, bounds="", more=MORE_ROWS)
     return rng.sample(list(found.values()), count)
 
 

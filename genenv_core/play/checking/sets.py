@@ -7,12 +7,13 @@ and looks for what shows in no certificate: `genenv_core.play.checking.set_flaws
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from genenv_core.algorithm.success.shares import wilson
+from genenv_core.domains.parts import TooFewTasks
 from genenv_core.domains.protocol import (
     Domain,
     KnowsSolution,
@@ -131,10 +132,14 @@ def cost_of(domain: Domain) -> Cost:
     )
 
 
-def draw_sets(domain: Domain, base: int, heldout: int, seed: int = 0) -> list[SetTask]:
+def draw_sets(
+    domain: Domain, base: int, heldout: int, seed: int = 0, fewer: Container[str] = ()
+) -> list[SetTask]:
     """Return base tasks and held-out tasks of a domain.
 
-    Raises ConfigError where the domain says that it has fewer, StopChecking for any other fault.
+    Of a set in `fewer` ("base", "heldout") come all that there are where the domain has fewer.
+    Raises ConfigError where another set has fewer, or none has any; StopChecking for any other
+    fault.
     """
     asked: list[tuple[str, str, int, str]] = [
         ("base", "base_tasks", base, "data.base_tasks"),
@@ -143,15 +148,24 @@ def draw_sets(domain: Domain, base: int, heldout: int, seed: int = 0) -> list[Se
     for fault in of_attributes(domain):
         raise StopChecking(fault.method, fault.found, fault.remedy)
     found: list[SetTask] = []
+    short: ConfigError | None = None
     for set_name, method, count, option in asked:
-        try:
-            draw = partial(_draw, domain, method)
-            drafts = drawn(method, draw, count, option, seed) if count else []
-        except StopChecking as stop:
-            if isinstance(stop.__cause__, ConfigError):
-                raise ConfigError(f"{count} {set_name} tasks: {stop.__cause__}") from stop
-            raise
-        found += [SetTask(set_name, draft) for draft in drafts]
+        while count:
+            try:
+                drafts = drawn(method, partial(_draw, domain, method), count, option, seed)
+            except StopChecking as stop:
+                cause = stop.__cause__
+                if not isinstance(cause, ConfigError):
+                    raise
+                short = ConfigError(f"{count} {set_name} tasks: {cause}")
+                if set_name not in fewer or not isinstance(cause, TooFewTasks):
+                    raise short from stop
+                count = min(cause.has, count - 1)
+            else:
+                found += [SetTask(set_name, draft) for draft in drafts]
+                break
+    if short is not None and not found:
+        raise short
     return found
 
 

@@ -19,7 +19,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from flows.cli.app import app
+from genenv_core.domains.parts import TooFewTasks
 from genenv_core.domains.protocol import Domain
+from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, DomainError, GenenvError, QueryError
 from genenv_core.play.checking import calling
 from genenv_core.play.checking.set_flaws import AnyFlaw, SetFlaw
@@ -288,12 +290,47 @@ def test_a_domain_with_too_few_tasks_or_a_missing_method_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^3 heldout tasks: there are 2 tasks: lower data"):
         draw_sets(few, 1, 3)
     assert len(draw_sets(few, 1, 0)) == 1
+    with pytest.raises(ConfigError, match=r"^3 heldout tasks: there are 2 tasks"):
+        draw_sets(few, 1, 3, fewer=("base", "heldout"))  # it says no number
     few.heldout_tasks = lambda seed, count: []
     with pytest.raises(StopChecking, match="returned 0 tasks, 3 were asked for"):
         draw_sets(few, 1, 3)
     few.trivial_answers = None
     with pytest.raises(StopChecking, match="trivial_answers: there is no such method"):
         draw_sets(few, 1, 3)
+
+
+@mutation("a certificate takes fewer tasks than somebody asked for",
+          "genenv_core/play/checking/sets.py",
+          "if set_name not in fewer or not isinstance(cause, TooFewTasks):",
+          "if not isinstance(cause, TooFewTasks):")  # fmt: skip
+@mutation("a certificate of a small domain asks for the usual number",
+          "flows/cli/data/certifying/wanted_tasks.py",
+          "for name, count in given.items() if count is None", "for name, count in ()")  # fmt: skip
+@mutation("a domain without tasks has a certificate",
+          "genenv_core/play/checking/sets.py",
+          "if short is not None and not found:", "if not short and not found:")  # fmt: skip
+def test_all_tasks_of_a_small_domain_are_taken_where_nobody_asked_for_more() -> None:
+    sums = {"terms": 2, "first": 9, "minus": False}
+    domain = get_domain("arithmetic", sums)
+    drawn = draw_sets(domain, 200, 100, fewer=("base", "heldout"))
+    assert len({one.draft.fingerprint for one in drawn}) == len(drawn) == 81  # 9 x 9, and no more
+    with pytest.raises(ConfigError, match=r"^200 base tasks: arithmetic has only about 65 base"):
+        draw_sets(domain, 200, 100, fewer=("heldout",))
+    place = f"domain.options={json.dumps(sums)}"
+    done = CliRunner().invoke(app, ["certify", "arithmetic", "--set", place, "--tasks", "0"])
+    assert (
+        "certifies 16 tasks of domain arithmetic, version 1 (0 base, 16 held-out; it has no "
+        in (done.output)
+    )
+    none = planted({})
+
+    def nothing(seed: int, count: int) -> Any:
+        raise TooFewTasks("there are none", 0)
+
+    none.base_tasks = nothing
+    with pytest.raises(ConfigError, match=r"^3 base tasks: there are none$"):
+        draw_sets(none, 3, 0, fewer=("base",))
 
 
 @mutation("the name of a file that cannot be is seen when all is done",

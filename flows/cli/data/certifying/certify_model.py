@@ -14,6 +14,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.certifying.flaw_table import tasks_of
+from flows.cli.data.certifying.wanted_tasks import WantedTasks
 from genenv_core.benchmarks.measuring.request import ATTEMPTS, MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import SEVERAL, get_domain
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def certify_with_model(
     name: str,
     folder: Path | None,
-    counts: tuple[int, int],
+    wanted: WantedTasks,
     asked: MeasuringOptions,
     overrides: Sequence[str],
     root: str | None,
@@ -39,6 +40,7 @@ def certify_with_model(
 
     Raises ConfigError for bad options, GenenvError where tasks have flaws or the model fails.
     """
+    from genenv_core.evidence.attempted import tasks_of_sets
     from genenv_core.play.checking.openenv_report import check_package
 
     joined = name == SEVERAL and any(one.startswith("domains=") for one in overrides)
@@ -47,10 +49,19 @@ def certify_with_model(
         section = _of_folder(folder)
         if outputs.report is not None:
             check_package(folder)
-        counts = (len(_tasks(get_domain(section["name"], section["options"]), (0, 0), 0)), 0)
-    config = certification(section, asked, counts, overrides=overrides, fields={"root": root})
+        held = get_domain(section["name"], section["options"])
+        wanted = WantedTasks(len(tasks_of_sets(held, 0, 0, 0)), 0)
+
+    def configured(base: int, heldout: int) -> RunConfig:
+        counts = (base, heldout)
+        return certification(section, asked, counts, overrides=overrides, fields={"root": root})
+
+    config = configured(wanted.base, wanted.heldout)
     domain = get_domain(config.domain.name, config.domain.options)
-    tasks = _tasks(domain, counts, config.seed)
+    tasks = tasks_of_sets(domain, wanted.base, wanted.heldout, config.seed, wanted.fewer)
+    if folder is None:
+        wanted = WantedTasks(*wanted.drawn(tasks))
+        config = configured(wanted.base, wanted.heldout)
     for line in _ahead(config, domain, tasks):
         typer.echo(line)
     config, output = _measured(config, quiet=False)
@@ -58,7 +69,7 @@ def certify_with_model(
     given = {"--model-name": asked.model_name, "--key-env": asked.key_env, "--limit": asked.items}
     words += [word for option, value in given.items() if value for word in (option, value)]
     if folder is None:
-        words += ["--tasks", counts[0], "--heldout", counts[1]]
+        words += ["--tasks", wanted.base, "--heldout", wanted.heldout]
     words += [word for one in overrides for word in ("--set", one)]
     _finish(config, output, folder or name, domain, outputs, command_of(*words))
 
@@ -97,12 +108,6 @@ def _of_folder(folder: Path) -> JsonObject:
     if module := taskset_of(folder):
         return {"name": "verifiers_taskset", "options": {**place, "module": module}}
     return {"name": "exported_folder", "options": place}
-
-
-def _tasks(domain: Domain, counts: tuple[int, int], seed: int) -> list[SetTask]:
-    from genenv_core.evidence.attempted import tasks_of_sets
-
-    return tasks_of_sets(domain, *counts, seed)
 
 
 def _ahead(config: RunConfig, domain: Domain, tasks: Sequence[SetTask]) -> list[str]:

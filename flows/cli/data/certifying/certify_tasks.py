@@ -13,6 +13,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
+from flows.cli.data.certifying.wanted_tasks import WantedTasks
 from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking.sets import (
@@ -46,7 +47,7 @@ ROWS: dict[str, Any] = {
 def certify_domain(
     name: str,
     domain: Domain,
-    counts: tuple[int, int],
+    wanted: WantedTasks,
     seed: int,
     command: str,
     outputs: CertifyOutputs,
@@ -55,14 +56,14 @@ def certify_domain(
 
     `command` says on the page how that was asked for, but for the counts.
     """
-    base, heldout = counts
     try:
-        drawn = draw_sets(domain, base, heldout, seed)
+        drawn = draw_sets(domain, wanted.base, wanted.heldout, seed, wanted.fewer)
     except StopChecking as stop:
         raise GenenvError(f"{name}: {stop.fault}") from stop
+    base, heldout = wanted.drawn(drawn)
     typer.echo(
         f"certifies {tasks_of(len(drawn))} of domain {domain.name}, version {domain.version} "
-        f"({base} base, {heldout} held-out)"
+        f"({base} base, {heldout} held-out{wanted.short_of(base, heldout)})"
     )
     facts = {
         "domain": f"{domain.name}, version {domain.version}",

@@ -30,7 +30,14 @@ from genenv_core.benchmarks.alfworld.training.games import (
 )
 from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDomain, BenchmarkOptions
 from genenv_core.domains.kit.known_items import KnownItems
-from genenv_core.domains.parts import AIM, env_request, env_weights, in_heldout, with_rules
+from genenv_core.domains.parts import (
+    AIM,
+    TooFewTasks,
+    env_request,
+    env_weights,
+    in_heldout,
+    with_rules,
+)
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.errors import ConfigError, DataError
 from genenv_core.ids import seed_from
@@ -244,9 +251,10 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         drafts = list(itertools.islice(tasks, count))
         if len(drafts) < count:
             setting = "validation_tasks or data.test_tasks" if heldout else "base_tasks"
-            raise ConfigError(
+            raise TooFewTasks(
                 f"alfworld: the train split of this download has {len(drafts)} {side} tasks, "
-                f"{count} wanted: download json_2.1.1/train, or lower data.{setting}"
+                f"{count} wanted: download json_2.1.1/train, or lower data.{setting}",
+                len(drafts),
             )
         return drafts
 

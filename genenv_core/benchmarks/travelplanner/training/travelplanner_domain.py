@@ -27,10 +27,10 @@ from genenv_core.benchmarks.travelplanner.training.annotated_queries import (
 )
 from genenv_core.benchmarks.travelplanner.training.trips import SCHEMA, fault, row_of
 from genenv_core.domains.kit.known_items import KnownItems
-from genenv_core.domains.parts import env_request, with_rules
+from genenv_core.domains.parts import TooFewTasks, env_request, with_rules
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
 from genenv_core.domains.tool_calls import written
-from genenv_core.errors import ConfigError, DomainError
+from genenv_core.errors import DomainError
 from genenv_core.ids import seed_from
 from genenv_core.types import (
     AgentHistory,
@@ -226,10 +226,11 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         rng = random.Random(seed_from("travelplanner", setting, seed))
         drafts = list(itertools.islice(self._train.tasks(rng, items), count))
         if len(drafts) < count:
-            raise ConfigError(
+            raise TooFewTasks(
                 f"travelplanner: the train split of this download makes {len(drafts)} tasks, "
                 f"{count} wanted: it needs queries with annotated plans (docs/benchmarks/"
-                f"travelplanner.md), or a lower data.{setting}"
+                f"travelplanner.md), or a lower data.{setting}",
+                len(drafts),
             )
         return drafts
 

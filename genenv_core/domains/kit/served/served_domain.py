@@ -26,7 +26,14 @@ from genenv_core.domains.kit.served.forms import ActionForm
 from genenv_core.domains.kit.served.options import ServedOptions
 from genenv_core.domains.kit.served.programs import ResetSchema, of_tasks, spelled
 from genenv_core.domains.kit.served.reach import seats_of
-from genenv_core.domains.parts import AIM, TRIES, env_request, in_heldout, with_rules
+from genenv_core.domains.parts import (
+    AIM,
+    TRIES,
+    TooFewTasks,
+    env_request,
+    in_heldout,
+    with_rules,
+)
 from genenv_core.domains.rewards import REWARD, rewards_given
 from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import ConfigError, DomainError
@@ -293,9 +300,10 @@ class ServedDomain(ABC):
             else:
                 refused = f", for {made.detail} ({program})"
         if len(drafts) < count:
-            raise ConfigError(
+            raise TooFewTasks(
                 f"the server has only about {len(drafts)} {what} tasks{refused}; {count} are "
-                f"wanted: {self.widen}, or ask for fewer ({FEWER[heldout]})"
+                f"wanted: {self.widen}, or ask for fewer ({FEWER[heldout]})",
+                len(drafts),
             )
         return list(drafts.values())
 
