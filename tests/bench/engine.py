@@ -57,7 +57,7 @@ def _compare(label: str, model: Any) -> list[tuple[str, float, str]]:
     engine = TransformersEngine(model, threads=1)
     ways: dict[str, Callable[[int], int]] = {
         "engine": lambda seed: _with_engine(engine, prompts, stop, seed),
-        "model.generate": lambda seed: _with_generate(model, prompts, stop, seed),
+        "model.generate": lambda seed: generated(model, prompts, stop, seed),
     }
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     threads = torch.get_num_threads()
@@ -88,14 +88,17 @@ def _with_engine(
     return sum(len(answer.token_ids) for answer in engine.sample(requests, params))
 
 
-def _with_generate(model: Any, prompts: list[tuple[int, ...]], stop: int, seed: int) -> int:
+def generated(
+    model: Any, prompts: list[tuple[int, ...]], stop: int, seed: int, most: int = MAX_TOKENS
+) -> int:
+    """Return how many tokens `model.generate` samples for prompts; -1 stops at none."""
     width = max(map(len, prompts))
     torch.manual_seed(seed)
     with torch.inference_mode():
         whole = model.generate(
             input_ids=torch.tensor([(0,) * (width - len(p)) + p for p in prompts]),
             attention_mask=torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts]),
-            max_new_tokens=MAX_TOKENS,
+            max_new_tokens=most,
             do_sample=True,
             temperature=1.0,
             top_k=0,
