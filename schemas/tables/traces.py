@@ -107,7 +107,7 @@ class TraceSequences(
     )
     parent: int = fields.count(
         "Sequence whose messages its prompt was made from, 0 for that in `trace_tokens`; null for "
-        "a prompt that was made from none.",
+        "a prompt without such a sequence.",
         nullable=True,
     )
     branch_turn: int = fields.count(

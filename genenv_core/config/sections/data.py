@@ -22,7 +22,7 @@ class DomainConfig(Section):
 
 BaseFormat = Literal["auto", "jsonl", "csv", "parquet", "hf", "verl"]
 BaseField = Literal["program", "prompt", "ground_truth"]
-"""What a base task is read from: its program alone, or a prompt and its answer."""
+"""Fields that a base task is read from: its program alone, or a prompt and its answer."""
 
 
 class DataConfig(Section):
@@ -40,7 +40,7 @@ class DataConfig(Section):
     or, where the domain reads tasks from these, {prompt: question, ground_truth: answer}. Empty:
     {program: program}, or verl's own columns."""
     skip_bad: bool = False
-    """Whether rows of base_file that are no task are skipped and listed; else the first one stops
+    """Whether genenv skips and lists rows of base_file that are no task; else the first one stops
     the run."""
     validation_tasks: int = Field(default=240, ge=1, le=100_000)
     """Held-out tasks that gates and the choice of the best checkpoint read. Never trained on, and

@@ -54,9 +54,9 @@ class ContinuousSession:
         params: shared by all requests; `max_tokens` is the largest bound of any.
         max_rows: rows decoded side by side; further ones wait.
         problem: returns why a prompt cannot be continued, or ''.
-        begin: returns what holds a completion to its grammar.
+        begin: returns the state that holds a completion to its grammar, or None.
         positions: the longest sequence that the model can hold.
-        computing: the context in which it computes.
+        computing: returns the context in which it computes.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class ContinuousSession:
             self._add([row for row, _ in copies], self._logits[index])
 
     def _known(self, row: _Row) -> Kept | None:
-        """Return what is kept of the beginning of a prompt, cut to their common ids."""
+        """Return the kept keys and values of a prompt's beginning, cut to their common ids."""
         ids, kept = self._kept.get(row.tag, ((), None))
         if kept is None:
             return None

@@ -26,10 +26,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskSelection:
-    """Which tasks to give away; each of them became a task, whether it was attempted or not.
+    """Which valid tasks to give away, attempted or not.
 
-    `epochs` and `p_hat` include both ends, no `families` are all, and no `domains` of several too;
-    `sound` leaves out what a certificate or an attempt speaks against.
+    `epochs` and `p_hat` include both ends. Empty `families` or `domains` mean all of them. `sound`
+    leaves out tasks that a certificate or an attempt speaks against.
     """
 
     epochs: tuple[int, int] | None = None

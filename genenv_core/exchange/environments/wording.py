@@ -15,7 +15,7 @@ from genenv_core.exchange.environments.replaying import Replayed
 from genenv_core.types import JsonObject
 
 FRAMEWORKS = {"openenv": "openenv>=0.10", "verifiers": "verifiers>=0.4"}
-"""What a format was tried with."""
+"""The releases of its framework that genenv was tried with, by format."""
 
 
 def texts(planned: PlannedFolder, tasks: int) -> dict[str, str]:

@@ -125,7 +125,7 @@ class _Tally:
 
 
 class _Writer:
-    """Writes the logs of one run; `changes` counts what of the attempts is not whole."""
+    """Writes the logs of one run; `changes` counts attempts that it writes only in part."""
 
     def __init__(
         self,

@@ -131,7 +131,7 @@ class PoolReader:
 
     `where` is a condition on the columns of the pool. Ids are sorted and bound each chunk, so that
     Parquet skips what lies outside; only the ids themselves are held together. `changes` counts
-    what of the rows read so far was left out or completed.
+    what it left out of the rows read so far, and what it added to them.
     """
 
     def __init__(

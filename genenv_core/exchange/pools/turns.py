@@ -1,4 +1,4 @@
-"""What of a transcript others may train on: whole turns of the agent, and nothing after the last.
+"""Cuts a transcript to what others may train on: whole turns of the agent, to the last of them.
 
 A transcript often ends with a tool's answer, because the episode ended with the call. Nothing is
 learned there, and a tool that trains on all that follows the prompt would learn the tool's words.
@@ -62,7 +62,7 @@ def conversation_start(messages: Sequence[Message], place: int) -> int:
 def fine_tuning(
     messages: Sequence[Message], own: Sequence[int], changes: Counter[str]
 ) -> list[JsonObject] | None:
-    """Return a transcript by the rules of fine-tuning files; None where it cannot be said so.
+    """Return a transcript by the rules of fine-tuning files; None where they cannot hold it.
 
     `messages` name their calls; `own` are the places of the agent's turns, at least one; `changes`
     counts what is changed.

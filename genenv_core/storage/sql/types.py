@@ -69,7 +69,7 @@ def spelled(rows: pa.Table) -> pa.Table:
 
 @cache
 def _casts() -> duckdb.DuckDBPyConnection:
-    """Return the DuckDB that casts, empty for ever: to start one takes as long as many casts."""
+    """Return an empty DuckDB for casts, made once: a start takes as long as many casts."""
     return duckdb.connect(":memory:")
 
 
