@@ -40,11 +40,11 @@ class Budget(StrEnum):
     STEPS = "steps"
     """Optimizer steps of both policies."""
     TOKENS = "tokens"
-    """Tokens read and sampled while tasks are written and attempted."""
+    """Tokens that models read and sample to write and attempt tasks."""
 
 
 class Measure(StrEnum):
-    """What the gain on the test tasks is of; see the view `test_gains`."""
+    """The measure of a gain on the test tasks; see the view `test_gains`."""
 
     ANSWER_PROBABILITY = "answer_probability"
     SAMPLED = "sampled"
@@ -104,10 +104,10 @@ class Comparison(Section):
     seeds: tuple[Seed, ...]
     """Seeds, the unit of the statistics; ten for a claim, six for any decision."""
     budget: Budget = Budget.ROLLOUTS
-    """What is equal for two arms when they are read."""
+    """The budget at which two arms are compared."""
     measure: Measure | None = None
-    """What decides. None: the probability of the answer where the domain has one, else sampled
-    success."""
+    """The measure that decides. None: the probability of the answer where the domain has one, else
+    sampled success."""
 
     @field_validator("arms", mode="before")
     @classmethod

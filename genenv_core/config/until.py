@@ -86,7 +86,7 @@ def read_until(text: str, config: RunConfig, where: str = "--until") -> Until:
 
 
 def read_forced(text: str, config: RunConfig, where: str = "--force") -> Until:
-    """Return the stage and epoch that are to be drawn anew.
+    """Return the stage and epoch to draw anew.
 
     Raises ConfigError as `read_until`, and for a stage that draws nothing in that epoch.
     """

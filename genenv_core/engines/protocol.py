@@ -1,7 +1,7 @@
 """The Engine protocol: token-id prompts in, token ids and logprobs out.
 
-Engines are opened by kind, by the name of their module: so only the chosen engine is loaded, and
-only its code counts in the keys of the stages that sample.
+`open_engine` finds an engine's module by its kind, so a process loads only the chosen engine, and
+only that engine's code counts in the keys of the stages that sample.
 """
 
 from __future__ import annotations

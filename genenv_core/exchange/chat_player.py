@@ -1,7 +1,7 @@
 """A model behind an OpenAI-compatible endpoint that attempts tasks, tools and all.
 
-The endpoint applies the chat template and reads calls out of its model's text. Its token ids are
-not known, so such attempts can be judged and read, and not be trained on.
+The endpoint applies the chat template and reads calls out of its model's text. It returns no token
+ids, so genenv can judge and show such attempts, and not train on them.
 """
 
 from __future__ import annotations

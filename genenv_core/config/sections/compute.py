@@ -42,14 +42,14 @@ class VllmConfig(Section):
         default="0.31.0",
         pattern=worded(r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$", "a version by its numbers, as in 0.31.0"),
     )
-    """Version of vLLM; a server of another one is refused. The label of a build does not count."""
+    """Version of vLLM; genenv refuses a server of another one. A build's label does not count."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the server; auto goes by the checkpoint, but vLLM takes bfloat16 for float32 on
     an accelerator."""
     max_model_len: int | None = Field(default=None, ge=2, le=10_000_000)
     """Longest sequence, prompt included, in tokens; None: what the model allows."""
     tensor_parallel: int = Field(default=1, ge=1, le=1024)
-    """Accelerators that one server is spread over."""
+    """Accelerators that one server uses together."""
     arguments: tuple[str, ...] = ()
     """More arguments of the server, such as --quantization=fp8; for a server that we start."""
 
@@ -70,8 +70,8 @@ class VllmServing(Section):
     """How genenv runs the engine vllm. No field changes a result, so no stage key holds them."""
 
     urls: tuple[str, ...] = ()
-    """Servers that run elsewhere, such as http://gpu-1:8000; requests are spread over them. Empty:
-    each stage starts a server of its own, and ends it."""
+    """Servers that run elsewhere, such as http://gpu-1:8000, which share the requests. Empty: each
+    stage starts a server of its own, and ends it."""
     python: str | None = Field(default=None, min_length=1)
     """Interpreter with vLLM that starts our server; None: that of GENENV_VLLM_PYTHON, else the one
     that runs genenv. vLLM lives in an environment of its own, because of its many pins."""

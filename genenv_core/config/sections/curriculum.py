@@ -26,7 +26,7 @@ class CurriculumConfig(Section):
     beta: float = Field(default=8.0, gt=0, le=1000)
     """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
     level: Level = Level.TASK
-    """Where p_hat is judged for R_env and for the filter of the environment update."""
+    """The p_hat that R_env and the filter of the environment update judge."""
     k_min: float = Field(default=0.4, ge=0, le=1)
     """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.4
     keeps 1 to 7 successes: the band drops what carries no signal, and R_env weighs the rest. A
@@ -52,12 +52,12 @@ class GenerationConfig(Section):
     """Valid tasks that pi_env writes for each one attempted. Above 1, pi_agent attempts those whose
     success rate, as earlier attempts at like tasks predict it, is nearest to curriculum.alpha."""
     random_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
+    """Share of the attempted tasks that genenv draws by lot among all written: it shows what pi_env
     writes, and how good the prediction is."""
     choose_by: Literal["task", "family"] = "task"
-    """task: those whose prediction is nearest to alpha are attempted. family: the nearest of each
-    task family in turn, within the band of k_min, so that what pi_env seldom writes is attempted
-    before more of what it mostly writes."""
+    """task: pi_agent attempts those whose prediction is nearest to alpha. family: it attempts the
+    nearest of each task family in turn, within the band of k_min, so that what pi_env seldom writes
+    comes before more of what it mostly writes."""
     prediction_epochs: int = Field(default=2, ge=1, le=1000)
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)

@@ -57,11 +57,11 @@ class ModelsConfig(Section):
     agent: str = Field(default="bootstrap", min_length=1)
     """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
     agent_revision: str | None = Field(default=None, pattern=COMMIT)
-    """Commit of the hub repository of pi_agent; a hub id without it is refused."""
+    """Commit of the hub repository of pi_agent; genenv refuses a hub id without it."""
     env: str = Field(default="bootstrap", min_length=1)
     """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
     env_revision: str | None = Field(default=None, pattern=COMMIT)
-    """Commit of the hub repository of pi_env; a hub id without it is refused."""
+    """Commit of the hub repository of pi_env; genenv refuses a hub id without it."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;
     a template that writes today's date gets that of strftime_now."""

@@ -1,4 +1,4 @@
-"""What is logged to MLflow, and where."""
+"""What genenv logs to MLflow, and where."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TrackingConfig(Section):
     """MLflow."""
 
     enabled: bool = True
-    """Whether runs, metrics and model versions are logged to MLflow."""
+    """Whether genenv logs runs, metrics and model versions to MLflow."""
     uri: str | None = None
     """MLflow tracking URI, such as http://host:5000; None: the environment's MLFLOW_TRACKING_URI,
     else a SQLite database under the root. Credentials only by MLflow's environment variables."""

@@ -16,12 +16,12 @@ class LoraConfig(Section):
     """Low-rank adapters (arXiv 2106.09685) in place of all weights."""
 
     rank: int = Field(default=0, ge=0, le=1024)
-    """Rank of the adapters on all linear layers; 0: all weights are trained."""
+    """Rank of the adapters on all linear layers; 0: updates train all weights."""
     alpha: float = Field(default=32.0, gt=0, le=10_000)
     """The adapters' product counts alpha / rank."""
     merge: bool = False
-    """Whether an update hands on whole merged weights. Else the first checkpoint stays as it is and
-    the same adapter is trained on from epoch to epoch: a checkpoint adds only the adapter."""
+    """Whether an update hands on whole merged weights. Else the first checkpoint stays as it is,
+    and every update trains the same adapter further: a checkpoint adds only the adapter."""
 
 
 class TrainingConfig(Section):

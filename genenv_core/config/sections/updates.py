@@ -89,7 +89,7 @@ class GrpoConfig(UpdateSettings):
     """The reference of kl_coef's KL: start, the checkpoint that the update started from, or
     bootstrap, the first one of the run, pi_agent^0."""
     scale_rewards: Literal["group", "none"] = "group"
-    """group: advantages are divided by the standard deviation of the group's rewards; none: not."""
+    """group divides advantages by the standard deviation of a group's rewards; none does not."""
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     """How TRL normalises the token losses."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
@@ -172,7 +172,7 @@ class RwrConfig(UpdateSettings):
     steps: int = Field(default=16, ge=1, le=100_000)
     """Most optimizer steps an update, each over all of its rows."""
     steps_per_row: float = Field(default=0.5, gt=0, le=100_000)
-    """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
+    """Most optimizer steps for each row of an update, so that it does not learn few by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
@@ -195,5 +195,5 @@ class RwrConfig(UpdateSettings):
     weight 1: pi_env keeps what it could write. The leash alone lets it forget, because a KL along
     its own texts does not see what it no longer writes. 0: none."""
     window_epochs: int = Field(default=1, ge=1, le=1000)
-    """Rows of D_env of the last this many epochs take part in an update. Older rows were written
-    for a weaker agent; trained on again, they are memorised."""
+    """Rows of D_env of the last this many epochs take part in an update. pi_env wrote older rows
+    for a weaker agent, and would memorise them if it trained on them again."""

@@ -1,8 +1,8 @@
 """The transformers engine's session: rows join the running batch as soon as they are asked for.
 
-The keys and values of a conversation are kept when its completion ends. The next prompt begins with
-the same ids, so only its new part, the observation, is computed. Equal prompts that are submitted
-together are computed once.
+The session keeps the keys and values of a conversation when its completion ends. The next prompt
+begins with the same ids, so the session computes only its new part, the observation. It computes
+equal prompts that come together once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOIN_STEPS = 6
 """Steps after which requests join in any case."""
 
 KEPT_TOKENS = 2**18
-"""Tokens whose keys and values are kept for conversations under way; the oldest go first."""
+"""Tokens whose keys and values a session keeps for conversations; the oldest go first."""
 
 
 @dataclass(slots=True)

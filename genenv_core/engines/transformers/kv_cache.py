@@ -26,7 +26,7 @@ from genenv_core.engines.prefixes import common_tokens
 from genenv_core.errors import EngineError
 
 PADDED_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Architectures for which the padded path is tested; others take the aligned one."""
+"""Architectures whose padded path genenv's tests cover; others take the aligned one."""
 
 PADDED_ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 """Rotary embeddings whose angles do not depend on the longest row of the batch."""

@@ -3,9 +3,9 @@
 How the checkpoint gets into a server that we did not start, and how answers prove that:
 
 - it serves a model under the checkpoint's name already: every answer names it;
-- adapters are loaded under that name by the LoRA endpoint: every answer names it;
-- whole weights are read by the weight-update endpoints from a path that both sides see. An answer
-  then names the server's own model. So the server's weight version, which we set, is read again
+- the LoRA endpoint loads adapters under that name: every answer names it;
+- the weight-update endpoints read whole weights from a path that both sides see. An answer then
+  names the server's own model. So the engine reads the server's weight version, which we set, again
   after every answer; another client that loads other weights changes it first.
 """
 

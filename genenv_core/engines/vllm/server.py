@@ -1,7 +1,7 @@
 """A vLLM server that we started: a process group with a log, which ends with us.
 
-The memory of a model on an accelerator is given back when its processes are gone, and only then;
-`stop` therefore returns after the last of them.
+A model's memory on an accelerator is free only when its processes are gone, so `stop` returns after
+the last of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUOTED_LINES = 6
 """Lines of the log that an error quotes."""
 
 LOG_BYTES = 2**18
-"""Bytes of the log's end that are looked at."""
+"""Bytes at the log's end in which errors look for their cause."""
 
 QUOTED_LETTERS = 300
 PLACE = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\] ?)?")

@@ -61,7 +61,7 @@ def task_lines(
 ) -> list[JsonObject]:
     """Return the selected tasks of a run, first written first: each with its passport.
 
-    Of tasks that count as duplicates, the first one is returned, with the attempts at all of them.
+    Of tasks that count as duplicates, it returns the first one, with the attempts at all of them.
     """
     own = f"run_id = {text(run)}"
     rows = list(query(con, _TASKS.format(own=own, where=selection.condition)).iter_rows(named=True))

@@ -179,7 +179,7 @@ class _Writer:
         return name, kind
 
     def _messages(self, row: Row) -> list[Message]:
-        """Return a stored transcript that names its calls; older ones are read for them here."""
+        """Return a stored transcript that names its calls; it reads older ones for them here."""
         if row["messages"] is None:
             self.changes[BARE] += 1
             return [{"role": "user", "content": row["prompt"] or ""}]

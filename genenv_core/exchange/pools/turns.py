@@ -1,9 +1,9 @@
 """Cuts a transcript to what others may train on: whole turns of the agent, to the last of them.
 
-A transcript often ends with a tool's answer, because the episode ended with the call. Nothing is
-learned there, and a tool that trains on all that follows the prompt would learn the tool's words.
-So a transcript is cut after the agent's last whole turn. A turn that a bound of length cut off is
-no whole turn: trained on, it would teach to stop in the middle.
+A transcript often ends with a tool's answer, because the episode ended with the call. An agent has
+nothing to learn there, and a program that trains on all that follows the prompt would learn the
+tool's words. So genenv cuts a transcript after the agent's last whole turn. A turn that a bound of
+length cut off is no whole turn: it would teach to stop in the middle.
 
 Fine-tuning files of OpenAI's kind have rules beyond those of chats
 (https://platform.openai.com/docs/guides/supervised-fine-tuning): the last message is the

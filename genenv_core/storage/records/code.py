@@ -77,7 +77,7 @@ def counted(*modules: str) -> list[str]:
 
 
 def source_path(module: str) -> Path | None:
-    """Return the file with a module's source, None where there is none; nothing is imported."""
+    """Return the file with a module's source, None without one; imports nothing."""
     return _source(module)
 
 
@@ -190,7 +190,7 @@ def _parse(source: str) -> ast.Module:
 
     CPython 3.11 counts the recursion of all threads' parsers together (gh-106905), so a parse may
     fail with SystemError when another thread, of a library for one, parses at the same time. Ours
-    take turns, and one that met a foreign parse is tried again.
+    take turns, and this function tries one again that met a foreign parse.
     """
     for _ in range(_PARSE_TRIES):
         with _parsing, contextlib.suppress(SystemError):

@@ -112,7 +112,7 @@ def _form(value: object) -> str:
     """Return a syntax tree as a text that does not depend on the version of Python.
 
     `ast.dump` writes empty fields in one version and leaves them out in another, and newer versions
-    have fields that older ones lack. Here, fields are sorted, and what is empty is left out, such
+    have fields that older ones lack. This function sorts fields and leaves empty ones out, such
     as the empty texts that 3.12 puts into an f-string.
     """
     if isinstance(value, ast.JoinedStr):

@@ -1,7 +1,8 @@
 """Takes finished stages over from other roots that a run reads beside its own.
 
-The first root that has a stage gives it: its tables are copied, its manifest stays as it is, its
-weights stay there until something needs them (`foreign`). genenv never writes to such a root.
+A run takes a stage from the first root that has it: it copies the tables, keeps the manifest as it
+is, and leaves the weights there until something needs them (`foreign`). genenv never writes to such
+a root.
 
 A warning names a root that cannot be read, once; from then on the run computes such stages itself.
 """

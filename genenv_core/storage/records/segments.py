@@ -221,7 +221,7 @@ def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str
 
 
 def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
-    """Yield the parts of a finished stage; log a warning for a damaged one, and yield none."""
+    """Yield the parts of a finished stage; log a warning for a damaged one, and yield nothing."""
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

@@ -64,4 +64,4 @@ BenchmarkSection = Annotated[
     Discriminator(MEASURED.tag),
     BeforeValidator(MEASURED.checked),
 ]
-"""The model that a run measures: the field that is given says which one it is."""
+"""The model that a run measures: the field that a person gives says which one it is."""

@@ -121,7 +121,7 @@ class ServedTask:
 
 
 def read_turns(file: Path) -> list[SaidTurn]:
-    """Return the turns of an attempt; none where nobody said anything."""
+    """Return the turns of an attempt; [] where nobody said anything."""
     if not file.exists():
         return []
     rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
