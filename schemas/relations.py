@@ -188,7 +188,10 @@ def empty_select(table: str) -> str:
 
 @cache
 def describe() -> tuple[Relation, ...]:
-    """Return every table and view with its columns, tables first."""
+    """Return every table and view with its columns, tables first.
+
+    Raises SchemaError for a view with a key or a column that its header does not describe.
+    """
     found = {sql_name(table): table_relation(table) for table in TABLES}
     with duckdb.connect(":memory:") as con:
         for table in TABLES:

@@ -67,7 +67,10 @@ def base_of(checkpoint: Path) -> Generator[Path]:
 
 
 def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> Any:
-    """Return the model with the checkpoint's adapter on it."""
+    """Return the model with the checkpoint's adapter on it.
+
+    Raises ModelError for an adapter that is missing, unreadable, or does not fit the model.
+    """
     from peft import PeftModel
 
     try:

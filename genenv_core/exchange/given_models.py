@@ -133,7 +133,10 @@ def _how_to_have(folder: Path) -> str:
 
 
 def hub_folder(field: str, name: str, revision: str) -> Path:
-    """Return the files of a hub repository at a commit, fetched once; never a pickle among them."""
+    """Return the folder of a hub repository at a commit, fetched once, without its pickles.
+
+    Raises ModelError where it cannot be fetched, and for weights that are no safetensors.
+    """
     from huggingface_hub import list_repo_files, snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     where = f"{field} {name} at {revision[:12]}"

@@ -108,7 +108,10 @@ class ContinuousSession:
         self._waiting.append(_Row(tag, request.prompt_ids, request.seed, budget, held))
 
     def advance(self) -> list[tuple[int, Completion]]:
-        """Let rows join, and sample one token of each."""
+        """Let rows join, and sample one token of each.
+
+        Raises EngineError for logits that are NaN or infinite, and where torch fails.
+        """
         with self._computing(), torch.inference_mode():
             try:
                 self._join()

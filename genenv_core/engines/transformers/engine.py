@@ -54,6 +54,8 @@ class TransformersEngine:
         threads: torch CPU threads while sampling; they change rounding, so they are part of keys.
         max_batch_rows: sequences decoded side by side; bounds the memory of the cache.
         checkpoint: folder of the model's tokenizer, which a request with a grammar needs.
+
+    Raises EngineError where `threads` or `max_batch_rows` is below 1, and for calls after `close`.
     """
 
     def __init__(

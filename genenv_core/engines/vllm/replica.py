@@ -142,8 +142,9 @@ class Replica:
     ) -> list[Completion]:
         """Return the completions of one request.
 
-        Raises LostAnswer when another try may help, RefusedRequest when none will, EngineError when
-        no answer of this server can be used.
+        Raises LostAnswer when another try may help (Forgotten when the server lacks the
+        checkpoint), RefusedRequest when none will, EngineError when no answer of this server can be
+        used.
         """
         payload = body(self._model, ask, params, max_tokens)
         status, data = await self._call("POST", "/v1/completions", timeout_s, payload)

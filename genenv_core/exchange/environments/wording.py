@@ -152,6 +152,7 @@ validation:
 def readme_text(
     planned: PlannedFolder, lines: list[JsonObject], replayed: Replayed, more: str
 ) -> str:
+    """Return the README of a folder with these tasks; `more` are further rows of its table."""
     measured = [line["passport"]["measured"] for line in lines]
     attempts = sum(one["n"] for each in measured for one in each)
     solved = sum(one["successes"] for each in measured for one in each)

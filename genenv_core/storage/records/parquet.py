@@ -38,7 +38,10 @@ _ELSEWHERE = "read it with the genenv that wrote it, and start new runs in anoth
 
 
 def to_parquet(table: str, frame: pl.DataFrame) -> bytes:
-    """Return the frame as Parquet; equal frames give equal bytes. Expects a validated frame."""
+    """Return a validated frame as Parquet; equal frames give equal bytes.
+
+    Raises SchemaError for other columns or types than the table's.
+    """
     found = spec(table)
     wanted = schema(table)
     if frame.schema != wanted:
