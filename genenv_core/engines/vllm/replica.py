@@ -284,7 +284,7 @@ class Replica:
 
     async def _read_version(self) -> None:
         await asyncio.sleep(COLLECT_S)
-        self._confirming = None  # who comes from now on needs a look that begins later
+        self._confirming = None  # later callers need a look that begins after their call
         found = str((await self._json("GET", "/weight_info")).get("weight_version"))
         if found == "default":
             raise Forgotten(f"{self.url} has the weights that it was started with")

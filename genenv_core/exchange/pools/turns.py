@@ -65,7 +65,7 @@ def fine_tuning(
     """Return a transcript by the rules of fine-tuning files; None where they cannot hold it.
 
     `messages` name their calls; `own` are the places of the agent's turns, at least one; `changes`
-    counts what is changed.
+    counts the changes by kind.
     """
     spoken = openai_messages(messages[: own[-1] + 1])
     found: list[JsonObject] = []
@@ -74,7 +74,7 @@ def fine_tuning(
         role = message["role"]
         if role == "tool" and message["tool_call_id"] in waiting:
             waiting.remove(message["tool_call_id"])
-        elif role == "tool":  # after somebody else spoke, who was not waited for
+        elif role == "tool":  # its call has an answer already, since somebody else spoke
             role, message = "user", {"role": "user", "content": message["content"]}
         else:
             found += [_answer(call, changes) for call in waiting]

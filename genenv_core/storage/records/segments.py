@@ -182,7 +182,7 @@ def _loose(
 ) -> Segment:
     """Return an epoch as its manifests describe it now."""
     keys = _keys(run, epoch)
-    # Before the manifests are read: one that changes meanwhile has another mark than this.
+    # Taken before the manifests are read, so that a change meanwhile gives another mark than this.
     mark = _mark(store, run, epoch, keys)
     if keys != _keys(run, epoch):
         mark = ""

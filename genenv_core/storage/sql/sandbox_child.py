@@ -142,7 +142,7 @@ class _Asking:
         except QueryError:
             if not self.waiting:
                 raise
-            # Its words may have hidden a name; and an error suggests names of all there are.
+            # The question may spell a name in another way, and errors suggest names of views.
             build_named(self.con, self.waiting, "duckdb_views")
             admit(self.con, sql)
 
