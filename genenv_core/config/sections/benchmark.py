@@ -41,7 +41,7 @@ class BenchmarkConfig(Section):
     """Instead of a benchmark, certify a task set: so many base tasks of any domain, or all tasks of
     a folder that holds its own. `genenv certify --model` sets it; None: measure a benchmark."""
     certify_heldout: int | None = Field(default=None, ge=0, le=100_000)
-    """Held-out tasks to certify beside them; None: measure a benchmark."""
+    """Held-out tasks to certify beside the base tasks; None: measure a benchmark."""
 
     @property
     def certifies(self) -> bool:

@@ -172,7 +172,7 @@ class RwrConfig(UpdateSettings):
     steps: int = Field(default=16, ge=1, le=100_000)
     """Most optimizer steps an update, each over all of its rows."""
     steps_per_row: float = Field(default=0.5, gt=0, le=100_000)
-    """Most optimizer steps for each row of an update, so that it does not learn few by heart."""
+    """Most optimizer steps for each row of an update, lest pi_env learn few rows by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
