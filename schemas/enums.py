@@ -1,6 +1,6 @@
 """The words that enum columns may hold, beyond those in `genenv_core.types`.
 
-Kept apart from the models so that the algorithm can use the words without loading pandera.
+They are apart from the models so that the algorithm can use the words without loading pandera.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MixtureShare(StrEnum):
 
 
 class Split(StrEnum):
-    """Which held-out tasks: gates and the choice of the best read `validation`, nothing `test`."""
+    """Which held-out tasks: gates and the choice of the best read `validation`, reports `test`."""
 
     VALIDATION = "validation"
     TEST = "test"
@@ -62,7 +62,7 @@ class EvaluationMode(StrEnum):
 
 
 class Gate(StrEnum):
-    """What decided over a checkpoint: `open`, or the gate that closed."""
+    """The gate that kept a checkpoint from being published, or `open`."""
 
     OPEN = "open"
     NON_FINITE = "non_finite"
@@ -83,7 +83,7 @@ class UpdateAction(StrEnum):
 
 
 class StageState(StrEnum):
-    """How an attempt at a stage ended, or that it has not."""
+    """How an attempt at a stage ended; `running` while it has not."""
 
     RUNNING = "running"
     COMPUTED = "computed"

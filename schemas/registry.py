@@ -1,4 +1,4 @@
-"""Every table, explicitly, with what readers and writers of it need to know."""
+"""The one list of all tables, with the facts that their readers and writers need."""
 
 # pandera leaves its dicts untyped.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -41,9 +41,9 @@ Kind = Literal["scalar", "payload", "record"]
 class TableSpec:
     """One table.
 
-    `id_column` is what manifests keep the min and max of; `key` names the columns that identify a
-    row. Kinds: `scalar` tables are scanned whole, `payload` tables fetched by id, `record` tables
-    are a few rows of bookkeeping.
+    Manifests keep the least and the greatest value of `id_column`; `key` names the columns that
+    identify a row. Readers scan tables of the kind `scalar` whole and fetch rows of `payload`
+    tables by id; `record` tables are a few rows of bookkeeping.
     """
 
     name: str
@@ -58,7 +58,7 @@ class TableSpec:
 
     @property
     def rules(self) -> Rules:
-        """Return what must hold between the columns of a row."""
+        """Return the rules between the columns of a row: words -> an expression that must hold."""
         return self._about["rules"]
 
     def added_since(self, version: int) -> tuple[str, ...] | None:
@@ -71,20 +71,21 @@ class TableSpec:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Return the columns that the oldest files which can be read do not have."""
+        """Return the columns that the oldest readable files lack."""
         since = (self.added_since(version) for version in range(self.version))
         return next((added for added in since if added), ())
 
     @property
     def assumed(self) -> dict[str, str]:
-        """Return added columns that older files do not have as null: each as SQL over a row.
+        """Return added column -> SQL over a row, for columns that are not null in older files.
 
-        In the row of such a file all added columns are null; one of today keeps its values.
+        The SQL reads such a row with all added columns null, and gives a row of today its own
+        value.
         """
         return self._about["assumed"]
 
     def earlier_names(self, version: int = 0) -> dict[str, str]:
-        """Return the name that each renamed column has in files of this version or later ones."""
+        """Return new name -> old name of the columns renamed after this version."""
         renamed: dict[int, dict[str, str]] = self._about["renamed"]
         later = [names for number, names in renamed.items() if number > version]
         return {new: old for names in later for old, new in names.items()}
@@ -218,7 +219,7 @@ def elements_of(column: PanderaColumn) -> tuple[float | None, float | None]:
 
 
 def metadata_of(column: PanderaColumn) -> dict[str, Any]:
-    """Return what `schemas.tables.fields` noted on a column."""
+    """Return the metadata that `schemas.tables.fields` put on a column."""
     return column.metadata or {}
 
 

@@ -1,12 +1,12 @@
-"""What SQL shows: the tables with run_id and arm in front, and the views over them.
+"""The relations that SQL shows: the tables with run_id and arm in front, and views over them.
 
 `run_id` belongs to every key: runs that share work have the same rows, with the same ids.
 
 A view is one file `views/NAME.sql` whose header holds, as comments, the question it answers, the
 tables it reads, its key, and a line for each column that no table describes. What follows an empty
 comment line is for readers of the file: methods and their sources. A line
-`Parameter NAME TYPE: ...` makes it a table macro, which is called: FROM NAME(PARAMETER := 0.4).
-Every parameter may be left out, and is null then.
+`Parameter NAME TYPE: ...` makes it a table macro, which queries call: FROM NAME(PARAMETER := 0.4).
+A query may leave out every parameter, which is null then.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class View:
 class Relation:
     """One table, view or table macro as SQL shows it; only a macro has parameters.
 
-    `key` are the columns that identify a row among those of all runs, null counted as a value.
+    `key` are the columns that identify a row among those of all runs; null counts as a value.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Relation:
 
     @property
     def reference(self) -> str:
-        """Return what stands after FROM; a macro's parameters are left out."""
+        """Return the text after FROM, without a macro's parameters."""
         return f'"{self.name}"()' if self.kind == "macro" else f'"{self.name}"'
 
 
@@ -188,7 +188,10 @@ def empty_select(table: str) -> str:
 
 @cache
 def describe() -> tuple[Relation, ...]:
-    """Return every table and view with its columns, tables first."""
+    """Return every table and view with its columns, tables first.
+
+    Raises SchemaError for a view with a key or a column that its header does not describe.
+    """
     found = {sql_name(table): table_relation(table) for table in TABLES}
     with duckdb.connect(":memory:") as con:
         for table in TABLES:

@@ -2,7 +2,7 @@
 
 pandera spends about 2 ms a column on bookkeeping, which is 50 ms for a wide table of any size, and
 does not look into lists. Here all rules of a table are one `select`. The model stays the only
-source: a check that this module does not know is an error, and a test holds its verdicts against
+source: a check that this module does not know is an error, and a test compares its verdicts with
 pandera's own.
 """
 
@@ -26,10 +26,10 @@ from schemas.registry import dtype_of, elements_of, model_columns, spec
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold.
+    """One rule of a table.
 
-    `count` yields how many values break it; `bad` is true for rows that do; `show` are the columns
-    whose values a message quotes. `numerical` rules are about NaN and infinity.
+    `count` yields how many values break it; `bad` is true for rows that break it; `show` are the
+    columns whose values a message quotes. `numerical` rules are about NaN and infinity.
     """
 
     column: str
@@ -92,7 +92,7 @@ def _member_rules(
 
 
 def _member(name: str, text: str, bad: pl.Expr, *, numerical: bool = False) -> Rule:
-    # `bad` speaks of pl.element(). Each list is reduced to one flag; null lists count as good.
+    # `bad` is about pl.element(). Each list becomes one flag; null lists count as good.
     flags = pl.col(name).list.eval(bad.fill_null(False).any()).list.first()
     return _plain(name, text, flags, numerical=numerical)
 

@@ -1,4 +1,4 @@
-"""Validation of a frame against its table, at every border where rows enter or leave a stage."""
+"""Validates a frame against its table, wherever rows enter or leave a stage."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_VALUE = 60
 
 
 def validate(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the table's column order and types, after every rule was checked.
+    """Check every rule; return the frame with the table's column order and types.
 
     Types may differ only where the conversion keeps every value (int64 to int32, float64 that
-    holds float32 values); anything else is refused, never rounded.
+    holds float32 values); it refuses anything else and never rounds.
 
     Raises:
         NumericalError: a NaN or an infinity, in a float column or inside a list.

@@ -18,14 +18,17 @@ USAGE = 2
 
 
 class OneTraceback(logging.Filter):
-    """Keeps one traceback of an error of genenv, none of a wrong request; its line comes last."""
+    """Keeps the first traceback of an error of genenv, and drops those of a wrong request.
+
+    A line without its traceback holds the error's message.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: BaseException | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through; returns True."""
+        """Shorten a record if its traceback should go; returns True, which lets the record pass."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, GenenvError):
             if error is self._seen or error.exit_status == USAGE:

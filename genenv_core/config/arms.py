@@ -16,12 +16,12 @@ class TaskSet(StrEnum):
     FIRST = "first"
     """pi_env writes them once; every epoch plays the set of epoch 1."""
     TEACHER = "teacher"
-    """A teacher's: windows of `teacher.file`, or a set that a model writes once."""
+    """They come from a teacher: windows of `teacher.file`, or a set that a model writes once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSpec:
-    """What one arm does."""
+    """What one arm does, in words (`does`), which policies it trains, and where tasks come from."""
 
     does: str
     trains_agent: bool = True

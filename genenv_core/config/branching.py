@@ -1,8 +1,8 @@
-"""Where a run branches off: `RUN@EPOCH`, and what of its settings must stay as they are there.
+"""Where a run branches off (`RUN@EPOCH`), and which settings it has to keep.
 
 A branch takes over the epochs of RUN up to EPOCH as they are stored, and goes on with settings of
-its own. Those that decided what it takes over would do nothing, so a change of them is refused.
-`differing` is how any two configurations are compared.
+its own. Settings that decided what it takes over would do nothing, so `check_branch` refuses to
+change them. `differing` compares any two configurations.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ STARTED_WITH = (
     "data.validation_tasks",
     "data.test_tasks",
 )
-"""What decides the tasks and the models that a run starts with; a branch takes both over."""
+"""Settings that decide the tasks and models of a run's start; a branch takes both over."""
 
 ADAPTERS = ("training.lora",)
-"""What checkpoints are made of, once an epoch has trained them."""
+"""Settings that decide the form of checkpoints, once an epoch has trained them."""
 
 ONE_SET = ("arm", "teacher", "data.set_tasks", "generation")
-"""What decides the one set of tasks that all epochs of an arm play."""
+"""Settings that decide the set of tasks that all epochs of some arms play."""
 
 NAME_KEPT = 80
 """Characters of a run's name that stay in the name of its branch."""
@@ -103,7 +103,7 @@ def branch_name(config: RunConfig, point: BranchPoint) -> str:
 def check_branch(
     point: BranchPoint, before: RunConfig, now: RunConfig, where: str = "--from"
 ) -> None:
-    """Raise ConfigError when a run of `before` cannot go on with the settings `now`."""
+    """Raise ConfigError when a run with the settings `before` cannot go on with those of `now`."""
     given = f"{where} {point}"
     if before.benchmark.given or now.benchmark.given:
         raise ConfigError(f"{given}: a run that measures a model has no epochs to branch off from")
@@ -152,7 +152,7 @@ def differing(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the dotted name of each field in which nested values differ, and both its values.
 
-    A field that one of them lacks has the value `missing` there. A list is a value.
+    A field that one of them lacks has the value `missing` there. It compares lists as a whole.
     """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         if old != new:
@@ -167,7 +167,7 @@ def differing(
 def other_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return a text such as `seed 0 -> 5` for each setting in which a run differs from its record.
 
-    A setting that the record lacks came with a later version, and is as it is now.
+    A setting that the record lacks came with a later version and does not count.
     """
     recorded = changed(now, as_now(before))
     return [

@@ -1,7 +1,7 @@
-"""What a comparison is of: arms, seeds, a budget and a measure, and the runs that follow.
+"""A comparison (arms, seeds, a budget and a measure), and the runs that it consists of.
 
-An arm is a name with changes of the configuration. The runs are named as `genenv run` names them,
-so what was played before is reused, and equal stages of two arms are computed once.
+An arm is a name with changes of the configuration. Runs get the names that `genenv run` gives them,
+so a comparison reuses what was played before, and computes equal stages of two arms once.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from genenv_core.machine.wrong_values import closest, worded
 
 
 class Budget(StrEnum):
-    """What two arms may spend before they are read: the lesser of what they spent in all."""
+    """The unit in which two arms are compared, each up to the lesser of their total spendings."""
 
     ROLLOUTS = "rollouts"
     """Attempts at tasks."""
     STEPS = "steps"
     """Optimizer steps of both policies."""
     TOKENS = "tokens"
-    """Tokens read and sampled while tasks are written and attempted."""
+    """Tokens that models read and sample to write and attempt tasks."""
 
 
 class Measure(StrEnum):
-    """What the gain on the test tasks is of; see the view `test_gains`."""
+    """The measure of a gain on the test tasks; see the view `test_gains`."""
 
     ANSWER_PROBABILITY = "answer_probability"
     SAMPLED = "sampled"
@@ -64,7 +64,7 @@ ABLATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "no_guard": ("tasks with a flaw are not refused", {"generation.guard": False}),
     "no_prediction": ("every valid task is attempted", {"generation.candidates": 1}),
 }
-"""Arms that are `genenv` without one of its means: what each does, and its changes."""
+"""Arms that are `genenv` without one of its means: name -> what the arm does, and its changes."""
 
 SHORT = {
     "alpha": "curriculum.alpha",
@@ -104,15 +104,15 @@ class Comparison(Section):
     seeds: tuple[Seed, ...]
     """Seeds, the unit of the statistics; ten for a claim, six for any decision."""
     budget: Budget = Budget.ROLLOUTS
-    """What is equal for two arms when they are read."""
+    """The budget at which two arms are compared."""
     measure: Measure | None = None
-    """What decides. None: the probability of the answer where the domain has one, else sampled
-    success."""
+    """The measure that decides. None: the probability of the answer where the domain has one, else
+    sampled success."""
 
     @field_validator("arms", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """Read a list of names, and names without changes, as what they mean."""
+        """Read a list of names, or names without changes, as the changes that they stand for."""
         if isinstance(value, list | tuple):
             names = [str(name) for name in cast(Sequence[Any], value)]
             twice = sorted({name for name in names if names.count(name) > 1})
@@ -177,7 +177,7 @@ def read_comparison(source: str, fields: Mapping[str, Any]) -> Comparison:
 
 
 def planned_runs(comparison: Comparison, root: str | None = None) -> list[PlannedRun]:
-    """Return the runs, seed by seed; raises ConfigError for an arm that cannot be, or is twice."""
+    """Return the runs, seed by seed; raises ConfigError for an invalid arm, or for equal arms."""
     runs: list[PlannedRun] = []
     for seed in comparison.seeds:
         named: dict[str, str] = {}
@@ -200,7 +200,7 @@ def comparison_name(comparison: Comparison) -> str:
 
 
 def does(arm: str) -> str:
-    """Return in words what an arm does; '' for one whose name says nothing to genenv."""
+    """Return in words what an arm does; '' for a name that genenv does not know."""
     if arm in ARMS:
         return ARMS[Arm(arm)].does
     if arm in ABLATIONS:
@@ -232,7 +232,10 @@ def _configured(
 
 
 def _meant(arm: str, explained: bool) -> dict[str, Any]:
-    """Return the changes that the name of an arm stands for; `explained` ones need no name."""
+    """Return the changes that the name of an arm stands for.
+
+    Raises ConfigError for an unknown name, unless the arm is `explained` by changes of its own.
+    """
     if arm in ARMS:
         return {"arm": arm}
     if arm in ABLATIONS:

@@ -1,6 +1,7 @@
 """Resolving a configuration: preset or file, then `--set` overrides, then validation.
 
-Every mistake becomes one ConfigError that names the field, the value and what is allowed.
+All mistakes of a configuration become one ConfigError, which names each field, its value and what
+is allowed.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ NOT_IDENTITY = ("run_id", "root", "epochs", *FREE_SECTIONS)
 same one."""
 
 NEAR = 0.6
-"""Least likeness, from 0 to 1, of a field that is named where one that does not exist was given."""
+"""Least likeness, from 0 to 1, of a field that an error about an unknown name suggests."""
 BESIDE = 0.1
-"""How much liker a field of the same section counts."""
+"""What a field of the same section gains in likeness."""
 ALIKE = 0.04
-"""How much less like than the first one a field is that is named beside it."""
+"""An error also suggests fields that are at most this much less like than the best one."""
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -92,7 +93,10 @@ def overridden(
     fields: Mapping[str, Any] | None = None,
     option: str = "--set",
 ) -> RunConfig:
-    """Return the configuration of plain values, as `resolve` does with those of a preset."""
+    """Return the configuration of plain values with overrides, as `resolve` does for a preset.
+
+    Raises ConfigError, which opens with `where` the values come from, or with `option`.
+    """
     return validated(with_overrides(values, overrides, option), where, fields)
 
 
@@ -182,7 +186,7 @@ def run_name(config: RunConfig, source: str) -> str:
 
 
 def identity(config: RunConfig, but: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what makes a run another one, without the sections `but`."""
+    """Return the fields that make a run another one when they change, without those in `but`."""
     return as_named(config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *but}))
 
 
@@ -204,9 +208,10 @@ def to_yaml(config: RunConfig) -> str:
 
 
 def preset_values(source: str) -> dict[str, Any]:
-    """Return what a preset or a file sets, nested; everything else is as the schema has it.
+    """Return the values that a preset or a file sets, nested; the schema's defaults fill the rest.
 
-    A file that starts from a preset sets what that one does, and its own values on top.
+    For a file that starts from a preset, they are the preset's values with the file's own on top.
+    Raises ConfigError.
     """
     values = own_values(source)
     if PRESET not in values:
@@ -219,7 +224,10 @@ def preset_values(source: str) -> dict[str, Any]:
 
 
 def own_values(source: str) -> dict[str, Any]:
-    """Return what a preset or a file says itself, nested; `preset` is the one it starts from."""
+    """Return the values that a preset or a file itself holds, nested, the field `preset` included.
+
+    Raises ConfigError.
+    """
     if source in preset_names():
         text, where = (_PRESETS / f"{source}.yaml").read_text(encoding="utf-8"), source
     else:
@@ -255,14 +263,14 @@ def own_values(source: str) -> dict[str, Any]:
 
 
 def with_changes(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what `changed` does; another domain does not get the options of the one before."""
+    """Return `changed` values; when the domain changes, the old domain's options go."""
     return _of_its_domain(values, lambda base: changed(base, changes))
 
 
 def _of_its_domain(
     values: Mapping[str, Any], apply: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return values with changes; those that name another domain begin without its options."""
+    """Return values with changes; when these name another domain, the old one's options go."""
     made = apply(values)
     usual = DomainConfig().name
     before = section_of(values, "domain")
@@ -302,8 +310,9 @@ def changed(
 ) -> dict[str, Any]:
     """Return nested values with changes on top, which may be sections or dotted fields.
 
-    A section of `model` is merged field by field. Any other mapping, such as `domain.options`, is
-    replaced as a whole; a dotted name reaches into it. Raises ConfigError for a field of a value.
+    Changes merge into a section of `model` field by field. They replace any other mapping, such as
+    `domain.options`, as a whole; a dotted name reaches into it. Raises ConfigError for a dotted
+    name below something that is a value.
     """
     merged = dict(values)
     if model is RunConfig:
@@ -323,7 +332,7 @@ def changed(
 
 
 def _sections(model: type[BaseModel] | None, name: str) -> tuple[type[BaseModel], ...]:
-    """Return the models that a section may have; () for the name of a field or of nothing."""
+    """Return the models that a section may have; () where `name` is no section."""
     field = model.model_fields.get(name) if model else None
     return sections_of(field.annotation) if field else ()
 
@@ -340,7 +349,7 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
             lines.append(f"{giver} needs {path}: set it")
         elif item["type"] == "value_error":
             said, name = item["msg"].removeprefix("Value error, "), path.rpartition(".")[2]
-            # What a field says of itself begins with its bare name.
+            # A field's own validator begins its message with the bare name.
             named = said.startswith(f"{name} ")
             lines.append(f"{path}{said.removeprefix(name)}" if named else said)
         else:
@@ -350,20 +359,20 @@ def explain(error: ValidationError, model: type[BaseModel] = RunConfig) -> str:
 
 
 def _with_fields(item: ErrorDetails, path: str, model: type[BaseModel]) -> str:
-    """Return how to set a field of a section that was given a value; '' for other errors."""
+    """Return what to write where a section was given a plain value; '' for other errors."""
     below = (one for one in paths_of((model,)) if one.startswith(f"{path}."))
     first = next(below, "") if item["type"].startswith("model") else ""
     return f": set its fields, as in {first}=VALUE" if first else ""
 
 
 def _giver(location: tuple[int | str, ...]) -> str:
-    """Return the field that makes another one of its section mandatory; '' if none does."""
+    """Return the field that makes another one of its section mandatory, '' without such a field."""
     *above, tag, _ = ("", *map(str, location))
     return ".".join((*above[1:], tag.strip("<>"))) if tag.startswith(TAG) else ""
 
 
 def _meant(place: tuple[str, ...], model: type[BaseModel]) -> str:
-    """Return a question after the fields that may be meant: of its section, else of any other."""
+    """Return "did you mean" with like fields of the section, else with those of other sections."""
     *section, name = place
     scored: dict[str, float] = {}
     for path in paths_of((model,)):

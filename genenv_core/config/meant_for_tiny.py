@@ -1,9 +1,9 @@
-"""Finds settings that fit the tiny models of bootstrap and ruin a given one, or teach it nothing.
+"""Finds settings that fit the tiny models of bootstrap, and ruin a given model or teach it nothing.
 
-A rate of 1e-4 moves a model of .2 M weights within a few steps. The same three steps took
-SmolLM2-135M to a KL of 6e7, so that it repeats one word. And a rate for whole weights hardly moves
+A rate of 1e-4 moves a model of 0.2 M weights within a few steps. Three steps at that rate took
+SmolLM2-135M to a KL of 6e7: it then repeated one word. A rate for whole weights hardly moves
 adapters: after 24 steps of a warm start at 3e-5, SmolLM2-135M with adapters of rank 16 answered 1
-of 32 examples; whole weights answer 12 after six steps.
+of 32 examples; with whole weights it answers 12 after six steps.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EXPLAINED = ("desk", "trails")
 
 
 def meant_for_tiny(config: RunConfig) -> list[str]:
-    """Return a line for each field that is still meant for tiny models where one is given.
+    """Return a warning for each field of a run of given models that suits only tiny ones.
 
-    A rate counts as such from the section's default upwards. The line names the value of the preset
-    for given models: paper-small with adapters, else paper.
+    A learning rate suits only tiny models from its default upwards. The warning names the value of
+    a preset for given models: paper-small for adapters, else paper.
     """
     name = "paper-small" if config.training.lora.rank else "paper"
     lines = [
@@ -48,7 +48,7 @@ def meant_for_tiny(config: RunConfig) -> list[str]:
 
 
 def _slow_adapters(config: RunConfig) -> list[str]:
-    """Return the line for a warm start of adapters at a rate of whole weights, [] without one."""
+    """Return a warning where a warm start trains adapters at a rate for whole weights, else []."""
     own, rank = config.warm_start, config.training.lora.rank
     usual = type(own).model_fields["learning_rate"].default
     if not (config.warm_started and rank and own.learning_rate <= usual):
@@ -62,7 +62,7 @@ def _slow_adapters(config: RunConfig) -> list[str]:
 
 
 def _rate(config: RunConfig, policy: Policy, preset: str) -> str:
-    """Return the line for the rate of the update that trains a policy, '' for one that may stay."""
+    """Return the warning about the rate of a policy's update, '' for a rate that may stay."""
     section = STAGES[update_of(policy)].settings
     own: UpdateSettings = getattr(config, section)
     if own.learning_rate < type(own).model_fields["learning_rate"].default:
@@ -76,7 +76,7 @@ def _rate(config: RunConfig, policy: Policy, preset: str) -> str:
 
 
 def _unexplained(domain: DomainConfig) -> list[tuple[str, str, str]]:
-    """Return the name, the field and what to do of each domain that does not explain its rules."""
+    """Return (name, field, remedy) of each domain whose prompts do not explain its rules."""
     own = "domain.options.explain"
     found = [(domain.name, domain.options, own, f"--set {own}=true")]
     for place, part in enumerate(domain.options.get("parts", [])):

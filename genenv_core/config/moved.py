@@ -1,7 +1,7 @@
-"""Fields that moved: `RunConfig` reads what older runs recorded, people get the new name.
+"""Fields that moved: `RunConfig` reads old names in records, and refuses them from people.
 
-A record of an older genenv names every field. genenv refuses an old name that a person writes, in a
-file or after --set, with the new one.
+A record of an older genenv names every field. Where a person writes an old name, in a file or after
+--set, the error says the new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ONE_CLASS = {
     "model_name": None,
     "request": dict[str, Any](),
 }
-"""Section teacher while one class had the fields of all teachers but the file."""
+"""Fields of section teacher while one class had those of all teachers, without the file."""
 
 WHOLE: Mapping[str, Mapping[str, Any]] = {
     "teacher": ONE_CLASS,
@@ -37,7 +37,7 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "request": dict[str, Any](),
     },
 }
-"""Sections while one class had the fields of all alternatives: those that not each of them has."""
+"""Sections while one class had the fields of all alternatives: fields that some of them lack."""
 
 
 def check_moved(values: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested values in which new fields stand for old ones; an old null goes."""
+    """Return nested values with old fields under their new names; drops an old field with null."""
     found = dict(values)
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
@@ -82,7 +82,10 @@ def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what makes a run's name as it was before fields moved, so that runs keep theirs."""
+    """Return the fields that a run's name is made of as they were before they moved.
+
+    So runs keep their names.
+    """
     teacher = dict(identity["teacher"])
     data = {**identity["data"], "offline_file": teacher.pop("file", None)}
     named = {**identity, "data": data, "teacher": teacher}

@@ -1,8 +1,8 @@
 """What a person fills in to start a run from the Prefect UI or API: a preset and what differs.
 
-The sections mirror `RunConfig` field by field, with the same types, bounds and descriptions, but
-every field may be left out: then it is as the preset has it. They are made from the schema, so a
-field that is added there is in the form.
+The sections mirror `RunConfig` field by field, with the same types, bounds and descriptions, but a
+person may leave out every field: the preset then sets it. This module makes them from the schema,
+so a field that is added there is in the form.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def optional(schema: dict[str, Any]) -> None:
 
 
 def _first(*names: str) -> Callable[[dict[str, Any]], None]:
-    """Return what puts these fields in front of the others in a form, in this order."""
+    """Return a function that puts these fields, in this order, before all others of a form."""
 
     def order(schema: dict[str, Any]) -> None:
         fields = schema["properties"]
@@ -80,7 +80,7 @@ class _Usual(Request):
     request without it goes on. Empty: the last epoch."""
     force: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
     """Draw this stage of a finished run anew, such as rollout@2, and compute what follows from it.
-    The earlier outputs are kept. Until the run has ended, the same request repeats that draw."""
+    The earlier outputs stay. Until the run has ended, the same request repeats that draw."""
 
 
 class _Head(_Usual):
@@ -109,13 +109,14 @@ OWN = frozenset(_Head.model_fields)
 """Fields of a run request that are not overrides of configuration fields of the same name."""
 
 MEASURING = {("benchmark",), ("execution", "benchmark"), ("placement", "benchmark")}
-"""What only `BenchmarkRequest` has to say."""
+"""Sections that only the form of `BenchmarkRequest` has."""
 
 
 class _Section(Request):
-    """What a section is made from: its fields bring their descriptions, so no source is searched.
+    """The base of a form's sections, whose fields bring their descriptions.
 
-    That search looks through every loaded module, once a class.
+    So pydantic does not search sources for docstrings, for which it looks through every loaded
+    module once a class.
     """
 
     model_config = ConfigDict(use_attribute_docstrings=False)
@@ -146,7 +147,7 @@ def _form(known_fields: Mapping[str, FieldInfo], path: tuple[str, ...] = ()) -> 
         bounded: Any = Annotated[bare, *known.metadata] if known.metadata else bare
         default = _default(here)
         does = " ".join((known.description or "").split())
-        # A switch has no empty state, so it shows what it is in every preset.
+        # A switch has no empty state, so it shows the default.
         fields[name] = (
             bounded | SkipJsonSchema[None],
             Field(
@@ -160,13 +161,13 @@ def _form(known_fields: Mapping[str, FieldInfo], path: tuple[str, ...] = ()) -> 
 
 
 def _first_line(field: FieldInfo, classes: tuple[type[BaseModel], ...]) -> str:
-    """Return what a section is, in a line; that of several classes is what its field says."""
+    """Return a section's description in a line: its class's, or of several classes its field's."""
     whole = classes[0].__doc__ if len(classes) == 1 else field.description
     return (whole or "").strip().splitlines()[0]
 
 
 def _values(path: tuple[str, ...], field: FieldInfo) -> str:
-    """Return what a field may be, and what it is when it is left out, where presets say it each."""
+    """Return a field's bounds, its default, and the value of each preset that sets another."""
     default = _default(path)
     values = {name: value_at(own, path, default) for name, own in _presets().items()}
     other = [f"{name} {_word(value)}" for name, value in values.items() if value != default]
@@ -175,7 +176,7 @@ def _values(path: tuple[str, ...], field: FieldInfo) -> str:
 
 @cache
 def _presets() -> dict[str, dict[str, Any]]:
-    """Return what each preset says itself; each file is read once, not once a field."""
+    """Return the values that each preset sets; cached, so that each file is read once."""
     return {name: own_values(name) for name in preset_names()}
 
 
@@ -211,7 +212,7 @@ def _word(value: Any) -> str:
 
 def _with_several(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of the form with the list `domains` behind section `domain`."""
-    # Empty like None elsewhere: of a list or nothing, errors would not name the entry alone.
+    # Empty means unset here, not None: for a list or None, errors would not name the entry alone.
     listed = Field(default=[], description=LISTED, json_schema_extra=optional)
     found: dict[str, Any] = {}
     for name, field in fields.items():
@@ -240,8 +241,9 @@ CHANGES = worded(r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=", "field=value, as in rollout.n=
 def _of_known_fields() -> dict[str, Any]:
     """Return the JSON schema of changes whose fields exist.
 
-    Prefect's API checks parameters by their schema alone, before anything waits for a worker. The
-    error of a `const` is its text with "was expected", so those here say what to write instead.
+    Prefect's API checks parameters by their schema alone, before a run waits for a worker. Its
+    error about a `const` is the constant's text with "was expected", so these constants say what to
+    write.
     """
     known = [DOMAINS, *paths_of((RunConfig,))]
     parents = [path.rpartition(".")[0] for path in known]
@@ -283,7 +285,7 @@ def _begins(how: str) -> dict[str, Any]:
 
 
 def _says(how: str, instead: str) -> dict[str, Any]:
-    """Return the schema of texts that do not begin in one way, with what its error says."""
+    """Return the schema that refuses texts beginning like `how`; its error says `instead`."""
     return {"if": _begins(how), "then": {"const": instead}}
 
 

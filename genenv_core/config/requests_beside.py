@@ -24,7 +24,7 @@ class EpochRequest(Request):
     """Number of the epoch, from 1. Empty: the first that is not finished; after the last one, one
     more."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+    """The root that keeps all runs: an absolute directory. Empty: the root of `genenv up`."""
 
 
 class StageRequest(Request):
@@ -35,7 +35,7 @@ class StageRequest(Request):
     epoch: int = Field(default=1, ge=0, le=100_000)
     """Number of the epoch; 0 is the start of the run, which has bootstrap and evaluate only."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+    """The root that keeps all runs: an absolute directory. Empty: the root of `genenv up`."""
 
 
 _ARMS = (
@@ -59,12 +59,12 @@ class CompareRequest(Request):
     first_seed: int = Field(default=0, ge=0, le=2**31 - 1001)
     """The first seed; the others follow it."""
     budget: Budget = Budget.ROLLOUTS
-    """What is equal for two arms when they are read: rollouts (attempts at tasks), steps (optimizer
+    """The budget at which two arms are compared: rollouts (attempts at tasks), steps (optimizer
     steps of both policies), or tokens (read and sampled to write and attempt tasks)."""
     measure: Measure | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """What the gain on the test tasks is of. Empty: the probability of the answer where the domain
-    has one, else sampled success."""
+    """The measure of the gain on the test tasks. Empty: the probability of the answer where the
+    domain has one, else sampled success."""
     changes: list[Change] = Field(default=[], max_length=200)
     """Changes for every arm, one field=value each, such as epochs=6."""
     root: RootUri | SkipJsonSchema[None] = Field(default=None, json_schema_extra=optional)
-    """Where everything is kept: an absolute directory. Empty: the root of `genenv up`."""
+    """The root that keeps all runs: an absolute directory. Empty: the root of `genenv up`."""

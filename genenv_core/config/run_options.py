@@ -1,4 +1,4 @@
-"""What a person asks for beside a configuration: it belongs to the command, not to the run."""
+"""What a person asks for beside a configuration; it belongs to the command, not to the run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from genenv_core.config.until import Until, read_forced, read_until
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run ends and begins, and what it draws anew.
+    """Where a run begins and ends, and what it draws anew.
 
     Args:
-        until: the last stage to carry out.
-        force: a stage to draw anew.
-        point: where the run branches off from another one.
+        until: the last stage to carry out; None: the run's last one.
+        force: a stage to draw anew, or None.
+        point: where the run branches off from another one, or None.
         said_in: what stands before the name of an option in errors: `--`, or the field of a form.
     """
 

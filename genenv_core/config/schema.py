@@ -111,7 +111,7 @@ class RunConfig(Section):
     benchmark: BenchmarkSection = Field(default_factory=lambda: NoMeasurement())
     """A model to measure on a benchmark, in place of a co-evolution."""
     measure: MeasureConfig = Field(default_factory=lambda: MeasureConfig())
-    """Benchmarks that the agent is measured on."""
+    """Benchmarks that measure the agent."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
     """Publishing gates."""
     compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())

@@ -23,7 +23,7 @@ LABEL = worded(
     "^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$",
     "up to 40 letters, digits, hyphens and underscores, a letter or a digit first",
 )
-"""What a domain may be called in a run of several."""
+"""Labels that a domain may have in a run of several."""
 
 
 def _without_default(schema: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class DomainEntry(Section):
     label: str | SkipJsonSchema[None] = Field(
         default=None, alias="as", pattern=LABEL, json_schema_extra=_without_default
     )
-    """What it is called in the run; empty: as the domain calls itself."""
+    """Its label in the run; empty: the domain's own name."""
     # A whole number stays one: another spelling of a configuration is another run.
     weight: Annotated[int | float, WithJsonSchema({"type": "number", "exclusiveMinimum": 0})] = (
         Field(default=1, gt=0, json_schema_extra=_without_default)
@@ -65,7 +65,7 @@ LISTED = (
     "Several domains instead of section domain, each with a share of the run by its weight. A list "
     "of one is that domain."
 )
-"""What the list is, in forms and in the schema."""
+"""The description of the list, in forms and in the schema."""
 
 
 def with_the_list(schema: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ _ALONE = {"name", "options", "weight"}
 
 
 def with_one_section(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values in which section `domain` stands for `domains`, if they have that.
+    """Return values in which section `domain` replaces the list `domains`, if there is one.
 
     Raises ConfigError for values that have both, and for anything but a list of domains.
     """

@@ -1,4 +1,4 @@
-"""The stages of a run, listed once; everything else that lists them reads this."""
+"""The one list of the stages of a run; all other modules read it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WARM = "warm_start"
 """The stage between the first one and `evaluate` of epoch 0, in runs that warm given models up."""
 
 WARM_STARTS = "warm_starts"
-"""The fact of bootstrap with what each policy's warm start reached, by policy. Where given models
-have a warm start too, the stage of that has it, for all policies."""
+"""Name of a fact of stage bootstrap: policy -> what its warm start reached. Where given models have
+a warm start, the stage `WARM` has the fact instead, for all policies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class StageEntry:
     """One stage: its name, which is also its module in `tasks`, and how it is shown and run.
 
     `does` describes it; `column` is its title in a grid of ten stages on 80 characters. `model`
-    says that it runs a model, so it may want a GPU; such a stage of an epoch can be started alone.
-    `samples` says that it asks the engine for completions. `trains` is the policy that it updates;
-    `settings` is the section of the configuration with those of its optimizer steps.
-    Epoch 0 has the stages `at_start`, and in some runs `WARM`; later epochs those `in_epochs`; a
-    run that measures a model has `MEASURES` alone.
+    says that it runs a model, so it may want a GPU; a person can start such a stage of an epoch
+    alone. `samples` says that it asks the engine for completions. `trains` is the policy that it
+    updates; `settings` is the section of the configuration for its optimizer steps. Epoch 0 has the
+    stages `at_start`, and in some runs `WARM`; later epochs have those `in_epochs`; a run that
+    measures a model has `MEASURES` alone.
     """
 
     name: str
@@ -42,7 +42,7 @@ class StageEntry:
 
     @property
     def alone(self) -> bool:
-        """Return whether it can be started on its own, for an epoch of a run."""
+        """Return whether a person can start it alone, for an epoch of a run."""
         return self.model and self.name != MEASURES
 
 
@@ -118,7 +118,7 @@ DRAWN = ("generate_tasks", "rollout", "grpo_update", "rwr_update")
 STEPPING = tuple(name for name, entry in STAGES.items() if entry.settings)
 """Stages that take optimizer steps, each with its section of settings."""
 FIRST, LAST = START_STAGES[0], EPOCH_STAGES[-1]
-"""What a run begins with, and what ends each epoch: one with the key of LAST is finished."""
+"""The first stage of a run, and the last one of each epoch: a key of LAST marks it finished."""
 
 
 def update_of(policy: Policy) -> str:

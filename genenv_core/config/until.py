@@ -1,6 +1,6 @@
 """Where a command ends a run before its last epoch: `STAGE[@EPOCH]`.
 
-It belongs to one command, not to the run: it is in no configuration and in no key, and the next
+It belongs to one command, not to the run: no configuration and no key holds it, and the next
 command without it goes on.
 """
 
@@ -34,7 +34,7 @@ class Until(Record):
 
 
 def set_of(config: RunConfig, epoch: int) -> int:
-    """Return the epoch that an epoch's tasks are made for: 1 where one set serves all."""
+    """Return the epoch that wrote an epoch's tasks: 1 where one set serves all epochs."""
     return 1 if ARMS[config.arm].one_set(writes(config.teacher)) else epoch
 
 
@@ -47,7 +47,7 @@ def start_stages(config: RunConfig) -> list[str]:
 def stages_of(config: RunConfig, epochs: int | None = None) -> list[tuple[int, str]]:
     """Return (epoch, stage) of a co-evolution in the order of its run, up to `epochs` or its end.
 
-    A set of tasks that serves all epochs stands at the one that it is made for.
+    A stage that writes one set of tasks for all epochs stands in the epoch that writes it.
     """
     last = config.epochs if epochs is None else epochs
     found = {
@@ -86,7 +86,7 @@ def read_until(text: str, config: RunConfig, where: str = "--until") -> Until:
 
 
 def read_forced(text: str, config: RunConfig, where: str = "--force") -> Until:
-    """Return the stage and epoch that are to be drawn anew.
+    """Return the stage and epoch to draw anew.
 
     Raises ConfigError as `read_until`, and for a stage that draws nothing in that epoch.
     """

@@ -27,7 +27,7 @@ ADAPTER_FILES = (ADAPTER_CONFIG, ADAPTER_WEIGHTS)
 
 
 def has_adapter(checkpoint: Path) -> bool:
-    """Return whether a checkpoint has an adapter; `ModelError` when it has half of one."""
+    """Return whether a checkpoint has an adapter; `ModelError` when one of its files is missing."""
     found = [name for name in ADAPTER_FILES if (checkpoint / name).is_file()]
     if len(found) == 1:
         lost = next(name for name in ADAPTER_FILES if name not in found)
@@ -51,7 +51,10 @@ def check_settings(checkpoint: Path, settings: LoraConfig) -> None:
 
 @contextmanager
 def base_of(checkpoint: Path) -> Generator[Path]:
-    """Return the checkpoint without its adapter: transformers would look elsewhere for the base."""
+    """Yield a folder of the checkpoint without its adapter's files.
+
+    With these, transformers would look for the base where the adapter's configuration says.
+    """
     if not has_adapter(checkpoint):
         yield checkpoint
         return
@@ -64,11 +67,14 @@ def base_of(checkpoint: Path) -> Generator[Path]:
 
 
 def with_adapter(model: Any, checkpoint: Path, *, trainable: bool = False) -> Any:
-    """Return the model with the checkpoint's adapter on it."""
+    """Return the model with the checkpoint's adapter on it.
+
+    Raises ModelError for an adapter that is missing, unreadable, or does not fit the model.
+    """
     from peft import PeftModel
 
     try:
-        with warnings.catch_warnings():  # peft asks models in words that transformers 6 drops
+        with warnings.catch_warnings():  # peft uses names that transformers 6 drops
             warnings.simplefilter("ignore", FutureWarning)
             return PeftModel.from_pretrained(
                 model, str(checkpoint), is_trainable=trainable, local_files_only=True

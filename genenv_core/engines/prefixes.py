@@ -1,4 +1,4 @@
-"""What sequences of tokens begin with."""
+"""The common beginning of sequences of tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Engine protocol: token-id prompts in, token ids and logprobs out.
 
-Engines are opened by kind, by the name of their module: so only the chosen engine is loaded, and
-only its code counts in the keys of the stages that sample.
+`open_engine` finds an engine's module by its kind, so a process loads only the chosen engine, and
+only that engine's code counts in the keys of the stages that sample.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """What an engine is opened with; each uses what it needs of it.
+    """The arguments of opening an engine, of which each engine uses those that it needs.
 
-    `digest` is the checkpoint's, `top_p` the nucleus that will be sampled with, `durable` returns a
-    folder that survives a crash. `check` is called in every wait and may raise, to end it.
+    `digest` is the checkpoint's, `top_p` the nucleus of all later sampling; `durable` returns a
+    folder that survives a crash. The engine calls `check` in every wait; what it raises ends the
+    wait.
     """
 
     checkpoint: Path
@@ -94,9 +95,9 @@ class ScoresTokens(Protocol):
 class Session(Protocol):
     """Sampling to which requests are added while others are under way; used by one thread.
 
-    `tag` names a conversation: of its last completion the engine may keep what it computed, so that
-    a longer prompt with the same beginning costs only what is new. The promises of `Engine` hold,
-    a request that fails alone is a completion with finish_reason `error`.
+    `tag` names a conversation. The engine may keep what it computed for its last completion, so
+    that a longer prompt with the same beginning costs only its new part. The promises of `Engine`
+    hold: a single request that fails becomes a completion with finish_reason `error`.
     """
 
     @property
@@ -113,11 +114,11 @@ class Session(Protocol):
         ...
 
     def forget(self, tag: int) -> None:
-        """Give up what is kept for a conversation that will not go on."""
+        """Drop what the engine keeps for a conversation that will not go on."""
         ...
 
     def close(self) -> None:
-        """Give up everything; answers under way are dropped."""
+        """Drop everything, answers under way too."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Work that was lost to an engine or an environment, and is done again with the same seeds."""
+"""Does work again, with the same seeds, that an engine or an environment lost."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often what was lost is tried again, and how long it waits before.
+    """How often a stage tries lost work again, and how long it waits before each try.
 
     Args:
-        tries: at most so many times; 0: never.
+        tries: the most further tries; 0: it never tries again.
         pause_s: seconds before the first of them; each later one waits twice as long.
-        check: called while it waits; what it raises ends the stage.
+        check: called during waits; what it raises ends the stage.
     """
 
     tries: int = 0
@@ -51,9 +51,10 @@ def batches(engine: Engine) -> bool:
 class Patient:
     """An engine that asks another one again for what failed, with the same seeds.
 
-    What fails each time is a completion with finish reason `error`. Attempts need no such engine:
-    they are made again as a whole. In this process the bits of a batch depend on all of it, so one
-    that came late is sampled once more, whole: then they are those of an engine that never failed.
+    A request that fails each time becomes a completion with finish reason `error`. Attempts need no
+    such engine: players make them again as a whole. The bits of a batch that this process samples
+    depend on the whole batch. So after late answers it samples the batch once more as a whole: that
+    gives the bits of an engine that never failed.
     """
 
     def __init__(self, engine: Engine, retries: Retries) -> None:

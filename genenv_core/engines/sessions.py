@@ -37,7 +37,7 @@ def cut(completion: Completion, room: int) -> Completion:
 
 
 class BatchSession:
-    """An engine that samples one batch after another: what waits becomes the next batch."""
+    """Samples one batch after another: the requests that wait become the next batch."""
 
     def __init__(self, engine: Engine, params: SamplingParams) -> None:
         self._engine, self._params = engine, params
@@ -65,7 +65,7 @@ class BatchSession:
         ]
 
     def forget(self, tag: int) -> None:
-        """Do nothing: nothing is kept."""
+        """Do nothing: this session keeps nothing."""
 
     def close(self) -> None:
         """Drop what waits."""
@@ -73,7 +73,7 @@ class BatchSession:
 
 
 class RemoteSession:
-    """An engine elsewhere.
+    """Requests to an engine elsewhere.
 
     Args:
         engine: sends a request and returns its completion to come.
@@ -105,7 +105,7 @@ class RemoteSession:
         return ended
 
     def forget(self, tag: int) -> None:
-        """Do nothing: prefixes are kept by the engine itself."""
+        """Do nothing: the engine itself keeps prefixes."""
 
     def close(self) -> None:
         """Send nothing more; wait for no answer."""

@@ -23,7 +23,7 @@ TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 """The file of a chat template, and the folder of those that transformers keeps beside it."""
 
 WITH_TOOLS = "{% if tools is defined and tools is not none %}\n"
-"""What a chat template begins with that was two."""
+"""The beginning of a chat template that genenv joined from two."""
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog, doesn't it?",
@@ -33,11 +33,14 @@ PROBES = (
     "  two\n\n\tlines   apart \r\n",
     "Größe, naïve, 東京, Привет, 🙂",
 )
-"""Texts that a tokenizer of the library's classes must encode as the file does."""
+"""Texts that AutoTokenizer's choice must encode as tokenizer.json does, or genenv reads that."""
 
 
 def load_tokenizer(checkpoint: Path) -> Any:
-    """Return the tokenizer of a checkpoint directory, with one chat template at most."""
+    """Return the tokenizer of a checkpoint directory, with one chat template at most.
+
+    Raises `ModelError` where it is missing or cannot be read.
+    """
     from transformers import AutoTokenizer
 
     if not any((checkpoint / name).is_file() for name in TOKENIZER_FILES):
@@ -81,7 +84,7 @@ def _as_stored(checkpoint: Path, taken: Any) -> Any:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    """Return the ids of a text; none where the tokenizer has no token for a part of it."""
+    """Return the ids of a text; [] where the tokenizer has no token for a part of it."""
     try:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
     except Exception:  # the tokenizers library raises nothing more special

@@ -135,7 +135,7 @@ class StoredSet:
     `tasks` are rows of the table. `scores` has a row for each attempt with a verdict: task_id,
     epoch, reward, success. `lost` counts attempts that an environment or an engine broke. The first
     and last epoch and policy version of the attempts are None without any. `older` are the first
-    and last version whose attempts were left out for a newer one's, None where none were.
+    and last version whose attempts the set leaves out for a newer one's, None without any.
     """
 
     tasks: pl.DataFrame

@@ -39,12 +39,12 @@ OWN_COLUMNS: dict[str, Mapping[BaseField, str]] = {
 BASE_FILE = "data.base_file"
 
 LISTED = 10
-"""Bad rows that are shown to people; all of them go to a file."""
+"""Bad rows that genenv shows to people; it writes all of them into a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseData:
-    """What a file gave: tasks in its order, rows without a task, and how many tasks repeated."""
+    """What a file holds: tasks in its order, rows without a task, and how many tasks repeated."""
 
     drafts: list[TaskDraft]
     bad: list[BadRow] = field(default_factory=list[BadRow])
@@ -65,11 +65,11 @@ def read_base(
 ) -> BaseData:
     """Return the first `count` tasks of a file or dataset folder.
 
-    Equal tasks count once, but for `repeats`. `heldout` are fingerprints that no base task may
-    have: training on such a task would spoil the evaluation. `field` names the file: only for
-    data.base_file there are settings on how to read it. Raises DataError at the first bad row
-    unless bad rows are skipped, and when no task is left; ConfigError when the domain cannot read
-    what the mapping names.
+    Equal tasks count once, unless `repeats`. `heldout` are fingerprints that no base task may have:
+    training on such a task would spoil the evaluation. `field` names the file in errors, which
+    offer settings on how to read it for data.base_file alone. Raises DataError at the first bad row
+    unless `skip_bad`, and when no task is left; ConfigError when the domain cannot read what the
+    mapping names.
     """
     kind = format_ if format_ != "auto" else _kind(path)
     columns = mapping or OWN_COLUMNS.get(kind) or {"program": "program"}
@@ -119,7 +119,7 @@ def configured_base(
 
 
 def heldout_fingerprints(domain: Domain, seed: int, data: DataConfig) -> set[str]:
-    """Return the fingerprints of the tasks that a run with this seed is measured on."""
+    """Return the fingerprints of the held-out tasks of a run with this seed."""
     return fingerprints(heldout_drafts(domain, seed, data))
 
 
@@ -131,9 +131,10 @@ def fingerprints(drafts: Mapping[TaskSource, Sequence[TaskDraft]]) -> set[str]:
 def heldout_drafts(
     domain: Domain, seed: int, data: DataConfig
 ) -> dict[TaskSource, list[TaskDraft]]:
-    """Return these tasks by source. Which are for validation is drawn, so both sets are alike.
+    """Return the held-out tasks of a run with this seed by source.
 
-    Raises DomainError when the domain does not return as many as it is asked for.
+    A draw decides which are for validation, so that both sets are alike. Raises DomainError when
+    the domain does not return as many as it was asked for.
     """
     count = data.validation_tasks + data.test_tasks
     drafts = domain.heldout_tasks(seed_from(seed, "heldout"), count)

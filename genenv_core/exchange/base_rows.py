@@ -107,7 +107,7 @@ def value_of(row: dict[str, Any], column: str) -> Any:
 
 
 def lacking(row: dict[str, Any], column: str) -> str:
-    """Return that a row has no such column, or which value is in it."""
+    """Return, as the words of an error, that a row lacks a column, or its value there."""
     value, top = value_of(row, column), column.partition(".")[0]
     if value is None and column not in row and top not in row:
         return f"is missing (the row has {one_line(', '.join(map(str, row)), 100) or 'nothing'})"
@@ -119,9 +119,9 @@ def rows_of(
 ) -> Iterator[tuple[RowPlace, dict[str, Any] | BadRow]]:
     """Yield each row with its place: `file:line` of texts, `file: row n` from 1 of the others.
 
-    `of_base` says that data.base_format and data.base_mapping tell how the file is read.
+    `of_base` says that data.base_format and data.base_mapping tell how to read the file.
     Raises DataError, which names the file, for one that cannot be read as `kind`, for one without
-    the columns, and for a folder without one choice of training data.
+    the columns, and for a folder whose training data is missing or ambiguous.
     """
     folder = os.path.isdir(path)
     if not (folder and kind == "hf") and (why := unreadable(path)):
@@ -311,8 +311,8 @@ def _folder(
 def training_files(path: Path) -> list[Path]:
     """Return the files of the split train, as the library `datasets` finds them.
 
-    Configurations are those of the README; without a default one, several are no choice. Raises
-    DataError where there is not one choice, or files that are neither JSON, CSV nor Parquet.
+    The README names the configurations. Raises DataError for several of them without a default one,
+    and for files that are neither JSON, CSV nor Parquet.
     """
     from datasets.data_files import DataFilesPatternsDict, EmptyDatasetError
     from datasets.load import LocalDatasetModuleFactory

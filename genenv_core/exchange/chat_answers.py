@@ -2,8 +2,8 @@
 
 All of them follow OpenAI's chat completions, and each departs in something: its words for how an
 answer ended, content in parts, arguments that are an object, counts that are null, errors under
-the status 200. What does not matter for the answer is not looked at. An error is an `EndpointFault`
-with the status that it would have had. What holds neither an answer nor an error raises ValueError.
+the status 200. `read_answer` ignores what does not matter for the answer. An error becomes an
+`EndpointFault` with the status that it should have had. A body with neither raises ValueError.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _STATUS_OF = {
     "badrequest": 400,
     "validation": 400,
 }
-"""The status of an error that has only a kind: of the first word here that is in the kind."""
+"""Word -> status of an error that names a kind and no status: the first word in the kind counts."""
 
 _STATUS_FIELDS = ("code", "status", "status_code", "statusCode", "http_status")
 _KIND_FIELDS = ("type", "code", "status", "error_type", "name")
@@ -130,7 +130,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class EndpointFault:
-    """An endpoint's error; `inside` of an answer with the status 200 it names its own `status`."""
+    """An endpoint's error; `inside`: of an answer with status 200, which named `status` itself."""
 
     status: int
     message: str

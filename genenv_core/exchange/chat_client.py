@@ -1,4 +1,4 @@
-"""Requests to an OpenAI-compatible chat endpoint: tried again where that may help, and named.
+"""Sends requests to an OpenAI-compatible chat endpoint, again where another try may help.
 
 The key goes into the header of requests and nowhere else: no log, error or file holds it.
 """
@@ -36,7 +36,7 @@ BOUNDS = ("max_tokens", "max_completion_tokens")
 """Fields that bound an answer; a server without one takes what room its context has."""
 
 GIVE_UP = 8
-"""Requests that fail one after the other before the stage does."""
+"""Requests in a row that fail before the stage does."""
 
 CUT = 300
 """Characters of an endpoint's own words in an error."""
@@ -56,7 +56,7 @@ class TooLong(EndpointRefused):
 
 
 class EndpointLost(EndpointRefused):
-    """No try had an answer; later ones may, after the pause of `after_s` that was asked for."""
+    """No try got an answer; a later one may, after `after_s` seconds, as the endpoint asked."""
 
     def __init__(self, message: str, after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class EndpointLost(EndpointRefused):
 
 
 class EndpointUnreadable(EndpointLost):
-    """Each try had something that is neither an answer nor an error."""
+    """Each try got something that is neither an answer nor an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def key_of(section: str, where: str, asking: EndpointAsking) -> str:
 class ChatClient:
     """One endpoint with its key; raises ConfigError where that is missing.
 
-    `answered` says that it has answered such requests before.
+    `answered` says that the endpoint has answered such requests before.
     """
 
     def __init__(self, endpoint: Endpoint, *, answered: bool = False) -> None:
@@ -127,10 +127,10 @@ class ChatClient:
         return {name: value for name, value in body.items() if value is not None}
 
     async def ask(self, session: aiohttp.ClientSession, body: dict[str, Any]) -> Reply:
-        """Return the answer to a request; raises Refused or Lost after the last try.
+        """Return the answer to a request; raises EndpointRefused or EndpointLost after all tries.
 
-        Where prompt and bound of tokens exceed the context together, the answer is bounded by what
-        room is left there, as an engine of genenv's own has it. Without room, TooLong is raised.
+        Where the prompt and the bound of tokens together exceed the context, the room that is left
+        there bounds the answer, as in genenv's own engines. Raises TooLong without any room.
 
         Raises EngineError when the endpoint refuses the key or the model, when too many requests
         in a row had no answer, or when the first ones were all refused: once it has answered, what

@@ -1,8 +1,8 @@
 """A teacher behind an OpenAI-compatible chat endpoint.
 
-Its answers are nobody's to repeat: an endpoint may change its model, and seeds are a wish. So each
-answer is kept in a file as it comes, until the stage is committed: a stage that continues after a
-crash asks for none of them again.
+Nobody can get its answers twice: an endpoint may change its model, and may ignore seeds. So
+`ChatEndpoint` writes each answer into a file as it comes, and a stage that continues after a crash
+does not ask for these again. The file goes when the stage is committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model behind an OpenAI-compatible endpoint that attempts tasks, tools and all.
 
-The endpoint applies the chat template and reads calls out of its model's text. Its token ids are
-not known, so such attempts can be judged and read, and not be trained on.
+The endpoint applies the chat template and reads calls out of its model's text. It returns no token
+ids, so genenv can judge and show such attempts, and not train on them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _EndpointAttempt:
     """One attempt; `usage` is (tokens of its first prompt, tokens written).
 
     A prompt with which the conversation begins anew counts as the first. The messages of the
-    conversation under way begin at `start`; `begins` says that none of its turns was taken yet.
+    conversation under way begin at `start`; `begins` says that it has no turn of the model yet.
     """
 
     task_id: str
@@ -114,8 +114,8 @@ class ChatPlayer:
         endpoint: the model.
         domain: opens the episodes and answers the model, in threads beside the requests.
         bounds: of each attempt; `n` of `groups` counts instead of its own.
-        seconds: longest time of one attempt, None for any; a step that is at work then is left
-            behind.
+        seconds: longest time of one attempt, None for any; the player does not wait for a step
+            that is at work by then.
         retries: of attempts whose environment failed; the client has its own for requests.
         answered: whether the endpoint has answered such requests before.
     """
@@ -145,9 +145,9 @@ class ChatPlayer:
     ) -> Iterator[Finished]:
         """Yield (index of a task among those of all batches, its n rollouts), as finished.
 
-        A request that the endpoint refuses for good ends its attempt with that error. When some
-        had no answer after all tries, their tasks are left out, and EngineError is raised after the
-        others.
+        A request that the endpoint refuses for good ends its attempt with that error. Where
+        requests had no answer after all tries, it leaves their tasks out, and raises EngineError
+        after the others.
         """
         tasks = [task for batch in batches for task in batch]
         out: SimpleQueue[Finished | BaseException | None] = SimpleQueue()
@@ -237,7 +237,7 @@ class ChatPlayer:
         draft: TaskDraft,
         sample_index: int,
     ) -> Rollout:
-        """Return one finished attempt; raises Lost, and EngineError as the client does."""
+        """Return one finished attempt; raises EndpointLost and EngineError as the client does."""
         messages, tools = opening(self._domain, task_id, draft)
         attempt = _EndpointAttempt(task_id, sample_index, messages, list(tools))
         limit = asyncio.timeout(self._seconds)
@@ -329,5 +329,5 @@ def _without_room(attempt: _EndpointAttempt, why: str) -> Rollout:
 
 
 def readable(text: str) -> list[SaidCall]:
-    """Return the calls that go back to the model as such; what it only meant as one stays text."""
+    """Return the calls that go back to the model as calls; those that nobody can read stay text."""
     return [call for call in calls_said(text) if call.arguments is not None]

@@ -89,7 +89,10 @@ def _asked_for(
 
 
 def offline_input(config: RunConfig) -> FileRef | None:
-    """Return the file of an arm that reads its tasks from one, with its digest, else None."""
+    """Return the file of an arm that reads its tasks from one, with its digest, else None.
+
+    Raises DataError for a file that cannot be read.
+    """
     given = config.teacher
     if not isinstance(given, FileTeacher):
         return None

@@ -1,9 +1,9 @@
 """A GGUF file, as llama.cpp reads it, written as a checkpoint that can be trained:
 `python -m genenv_core.exchange.gguf FILE DIRECTORY`.
 
-The weights of such a file are quantized: 4 to 8 bits each, a scale for a block of them. They are
-written as the float32 numbers that they stand for, so the checkpoint is as exact as the file, and
-less exact than the model that the file was made from.
+The weights of such a file are quantized: 4 to 8 bits each, a scale for a block of them. This
+module writes them as the float32 numbers that they stand for, so the checkpoint is as exact as the
+file, and less exact than the model behind the file.
 """
 
 # transformers has partial types only.

@@ -1,4 +1,4 @@
-"""Models that people give: what is refused before work, with the command that helps.
+"""Checks models that people give before any work; errors say the command that helps.
 
 Weights are safetensors, because a pickle runs code when it is read; a model that brings its own
 code is not run; the chat template has to write out every message that a policy must see.
@@ -133,7 +133,10 @@ def _how_to_have(folder: Path) -> str:
 
 
 def hub_folder(field: str, name: str, revision: str) -> Path:
-    """Return the files of a hub repository at a commit, fetched once; never a pickle among them."""
+    """Return the folder of a hub repository at a commit, fetched once, without its pickles.
+
+    Raises ModelError where it cannot be fetched, and for weights that are no safetensors.
+    """
     from huggingface_hub import list_repo_files, snapshot_download  # pyright: ignore[reportUnknownVariableType]
 
     where = f"{field} {name} at {revision[:12]}"
@@ -225,7 +228,7 @@ def _check_shards(where: str, folder: Path, names: set[str]) -> None:
 def _check_template(
     policy: Policy, where: str, folder: Path, sha256: str, embedded: int | None, variables: str
 ) -> Probe:
-    """Return what a checkpoint answered, whose model embeds so many tokens; once a process.
+    """Return the probe of a checkpoint whose model embeds `embedded` tokens, made once a process.
 
     Raises `ModelError` for a tokenizer or chat template that cannot serve.
     """

@@ -1,7 +1,7 @@
-"""Work that may never end, in threads that nobody waits for.
+"""Runs work that may never end in threads that nobody waits for.
 
-`asyncio.to_thread` has a few threads, which the end of the event loop and of the process waits for:
-a step of an episode that hangs would hold up the others, and then the whole stage.
+`asyncio.to_thread` has a few threads, and the event loop and the process wait for them at their
+end: a step of an episode that hangs would hold up the others, and then the whole stage.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 async def in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Return what `work` returns in a daemon thread of its own; raises what it raises.
 
-    Where the caller is cancelled, the thread is left behind. A StopIteration is a RuntimeError, as
-    no coroutine can raise the former.
+    A cancelled caller leaves the thread behind. A StopIteration becomes a RuntimeError, because no
+    coroutine can raise the former.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     future: asyncio.Future[T] = loop.create_future()

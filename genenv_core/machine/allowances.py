@@ -23,9 +23,9 @@ NEEDED_FILES = 128
 NEEDED_TASKS = 150
 NEEDED_MEMORY = 1.9e9
 NEEDED_SPACE = 6e9
-"""What a run needs, with room to spare. A run of the preset tiny on two cores had 36 open files and
-3.7 GB of address space in one process, and 77 threads. Its processes together held 1.7 GB of
-memory; with 1.57 GB the kernel killed it."""
+"""Files, threads, and bytes of memory and of address space that a run needs, with room to spare. A
+run of the preset tiny on two cores had 36 open files and 3.7 GB of address space in one process,
+and 77 threads. Its processes together held 1.7 GB of memory; with 1.57 GB the kernel killed it."""
 
 _HELD = (("anon", "shmem"), ("total_rss", "total_shmem"))
 """Lines of `memory.stat`, of both versions, that count what the kernel cannot take back."""
@@ -36,7 +36,7 @@ _UNLIMITED = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """One limit: what it leaves, what a run needs, and what sets it; in bytes with `in_bytes`."""
+    """One limit: how much it leaves, how much a run needs (bytes with `in_bytes`), who sets it."""
 
     what: str
     left: float

@@ -1,4 +1,4 @@
-"""Says what a refused value should be, for whoever gave it: no pattern, no word of a library."""
+"""Says to people what a refused value should be, without patterns and words of libraries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ASKED = {
 """Type of a pydantic error -> what the value should be, with the names of its context."""
 
 OFFERED = 100
-"""Most characters of a text that is offered in the place of a refused one."""
+"""Most characters of a text that an error offers in place of a refused one."""
 
 
 def worded(pattern: str, words: str) -> str:
@@ -60,7 +60,7 @@ def words_of(pattern: str) -> str | None:
 
 
 def refuse_in_words(schema: dict[str, Any]) -> None:
-    """Let the JSON schema of a field say in words what its pattern is, to who checks it by that.
+    """Let the JSON schema of a field say its pattern in words, for checks by the schema alone.
 
     The error of a `const` is its text with "was expected", that of a `pattern` is the pattern.
     """
@@ -71,9 +71,9 @@ def refuse_in_words(schema: dict[str, Any]) -> None:
 
 
 def refusal(item: ErrorDetails) -> str:
-    """Return what was expected and what was given, of one of the errors of a ValidationError.
+    """Return what one error of a ValidationError expected, and which value it got.
 
-    A near choice, or a text that would fit, is offered behind it.
+    It offers a near choice, or a text that would fit.
     """
     context = {name: _plain(value) for name, value in item.get("ctx", {}).items()}
     given = "nothing" if item["input"] is None else f"{item['input']!r:.200}"
@@ -89,7 +89,7 @@ def refusal(item: ErrorDetails) -> str:
         return said + closest(
             str(item["input"]), re.findall("'([^']*)'", str(context.get("expected", "")))
         )
-    # What a model says of its own accord, and rare errors in the words of pydantic.
+    # Messages of a model's own validators, and rare errors in the words of pydantic.
     message = item["msg"].removeprefix("Value error, ")
     return f"{message[:1].lower()}{message[1:]}, got {given}"
 
@@ -100,14 +100,14 @@ def _plain(bound: Any) -> Any:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return a question after the name that was meant, '' when no known name is near."""
+    """Return "did you mean" with the nearest known name, '' when none is near."""
     by_letters = {one.lower(): str(one) for one in known}
     near = get_close_matches(name.lower(), by_letters, n=1, cutoff=0.5)
     return f" (did you mean {by_letters[near[0]]!r}?)" if near else ""
 
 
 def fitting(pattern: str, text: str) -> str:
-    """Return a text near to one that a pattern refused, which it takes; '' if none was found."""
+    """Return a text that a pattern takes, near to one that it refused; '' if it finds none."""
     return next((one for one in _near_to(text) if one and re.search(pattern, one)), "")
 
 

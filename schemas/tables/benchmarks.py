@@ -46,7 +46,7 @@ class BenchmarkMetrics(Table, key=("metric",)):
     )
     low: float = fields.share("Lower end of the 95 % bootstrap interval.", nullable=True)
     high: float = fields.share("Upper end of that interval.", nullable=True)
-    missing: str = fields.note("Metrics without an item that it would need; '' for none.")
+    missing: str = fields.note("Metrics that it needs and that have no item; '' without any.")
 
 
 class CertifiedSets(
@@ -74,10 +74,10 @@ class CertifiedSets(
     high: float = fields.number("Upper end of that interval.", nullable=True)
     n: int = fields.count("Tasks or groups that it is over.")
     unit: str = fields.name("What n counts.")
-    wanted: float = fields.number("What the estimate is held against; 0 for a flaw.")
-    at_least: bool = fields.flag("Whether that is the least that is wanted, not the most.")
+    wanted: float = fields.number("Limit that the estimate is compared with; 0 for a flaw.")
+    at_least: bool = fields.flag("Whether that limit is the least that passes, not the most.")
     verdict: str = fields.name("pass, fail or cannot say: on which side the interval lies.")
-    detail: str = fields.note("What else is to be known, or the first flaw found; '' for nothing.")
+    detail: str = fields.note("A remark, or the first flaw found; '' without either.")
 
 
 class SetFlaws(

@@ -32,15 +32,15 @@ Rules = dict[str, pl.Expr]
 
 
 class Table(pa.DataFrameModel):
-    """What the table models share: the set of columns is closed, and a key identifies a row.
+    """The base of all tables: the set of columns is closed, and a key identifies a row.
 
     Raise `version` with every change of a column. Where a version only added columns that may be
-    null, `added` names them; where it gave columns another name, `renamed` has the new name of each
-    old one. Files of the version before can then still be read. `assumed` has what an added column
-    is in such a file, where it need not be null: SQL over the columns of a row, among them the
-    added ones, which a row of such a file has as nulls. A row of today keeps its values by it.
-    `rules` maps what must hold in a row, in words, to an expression that is false where it does
-    not; null counts as holding.
+    null, `added` names them; where it renamed columns, `renamed` maps old names to new ones. genenv
+    can then still read files of the version before. `assumed` maps an added column that is not null
+    for rows of such files to its value: SQL over the columns of a row, in which all added columns
+    of such a row are null. The SQL must give a row of today its own value.
+    `rules` maps a rule in words to an expression that is false for a row that breaks it; null
+    counts as holding.
     """
 
     class Config(BaseConfig):
@@ -71,7 +71,7 @@ class Table(pa.DataFrameModel):
 
 
 def all_set(*columns: str) -> pl.Expr:
-    """Return whether none of these columns is null; one expression a column, so each is quoted."""
+    """Return whether these columns all have values; an expression each, so errors quote each."""
     return pl.all_horizontal(*(pl.col(column).is_not_null() for column in columns))
 
 

@@ -30,7 +30,7 @@ class Evaluations(
     epoch: int = fields.count("Epoch whose agent was evaluated; 0 is the bootstrap.")
     measured_epoch: int = fields.count(
         "Epoch in which the attempts were made: an earlier one where the agent had not changed "
-        "since. Null in runs of before it was noted.",
+        "since. Null in older runs.",
         nullable=True,
     )
     policy_version: int = fields.count("Version of pi_agent that the evaluated weights came from.")
@@ -129,7 +129,7 @@ class Epochs(
         nullable=True,
     )
     skill: float = fields.share(
-        "p_hat above the chance of a guess, which alpha is held against: (p_hat - chance) / "
+        "p_hat above the chance of a guess, which alpha is the target of: (p_hat - chance) / "
         "(1 - chance) with the mean chance of a rollout, at least 0; equals p_hat where nothing "
         "can be guessed; null without rollouts and in older runs.",
         nullable=True,

@@ -66,7 +66,7 @@ class TaskScores(
 ):
     """One row a group, that is a task attempted in an epoch: p_hat and R_env.
 
-    A group with fewer verdicts than `curriculum.least_n` has none.
+    A group with fewer verdicts than `curriculum.least_n` has no row.
     """
 
     group_id: str = fields.ident("Group: the n rollouts of one task in one epoch.", unique=True)

@@ -167,7 +167,7 @@ class Generations(
     finish_reason: str = fields.label("Why the generation ended.", FinishReason)
     error: str = fields.note("What the engine reported; '' when nothing failed.")
     grammar: str = fields.name(
-        "What alone it could be, JSON object of kind and text; null: any text.", nullable=True
+        "Grammar that it followed, JSON object of kind and text; null: any text.", nullable=True
     )
     prompt_ids: fields.TokenIds = fields.token_ids("Token ids of pi_env's prompt.")
     token_ids: fields.TokenIds = fields.token_ids("Token ids that pi_env sampled.")

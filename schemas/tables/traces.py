@@ -65,7 +65,7 @@ _BEFORE = pl.col("turn").shift().over("trace_id", order_by="sequence")
 
 _A_FOREST = {
     "a parent comes before its sequence": pl.col("parent") < pl.col("sequence"),
-    "a sequence without a parent leaves none": pl.col("parent").is_not_null()
+    "a sequence without a parent has branch_turn 0": pl.col("parent").is_not_null()
     | (pl.col("branch_turn") == 0),
     # Each sequence between the two has a turn.
     "a sequence begins after it left its parent and after all sequences since": (
@@ -107,7 +107,7 @@ class TraceSequences(
     )
     parent: int = fields.count(
         "Sequence whose messages its prompt was made from, 0 for that in `trace_tokens`; null for "
-        "a prompt that was made from none.",
+        "a prompt without such a sequence.",
         nullable=True,
     )
     branch_turn: int = fields.count(

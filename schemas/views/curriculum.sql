@@ -7,7 +7,7 @@
 -- attempts: Rollouts of them.
 -- p_hat: Share of successes over those rollouts.
 -- r_env: Mean R_env of the tasks, at the configured level.
--- skill: p_hat above the chance of a guess, which alpha is held against; p_hat itself where nothing can be guessed.
+-- skill: p_hat above the chance of a guess, which alpha is the target of; p_hat itself where nothing can be guessed.
 -- share_in_band: Share of the tasks with |skill - alpha| <= k_min, at the configured level.
 -- share_zero_signal: Share of the tasks whose rewards are all equal.
 -- difficulty: Mean difficulty of the tasks (desk, trails: tool calls).

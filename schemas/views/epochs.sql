@@ -1,7 +1,7 @@
 -- How did each epoch go, and how long did the run work on it?
 -- Reads: epoch_rows, stage_runs
 -- Key: run_id, epoch
--- skill: p_hat above the chance of a guess, which alpha is held against; p_hat itself where nothing can be guessed, and in older runs.
+-- skill: p_hat above the chance of a guess, which alpha is the target of; p_hat itself where nothing can be guessed, and in older runs.
 -- seconds: Time in which at least one stage attempt of the epoch was running, in seconds. Stages side by side count once; waiting between a crash and its resume, cached stages and attempts that were killed count nothing. The start, epoch 0, has no row here; `stage_runs` has its time. Null when the run kept no stage history.
 WITH spans AS (
     SELECT

@@ -3,7 +3,7 @@
 -- Key: run_id, epoch
 -- distinct_tasks: Different new tasks attempted.
 -- share_signal: Share of the new groups whose rewards differ, so that pi_agent learns from them.
--- skill: p_hat above the chance of a guess, which alpha is held against.
+-- skill: p_hat above the chance of a guess, which alpha is the target of.
 -- alpha_inside: Whether the success rate of the skill alpha is inside the clustered 95 % interval of p_hat; see calibration.
 -- measure: What the gain is of: answer_probability, or sampled where that is unknown.
 -- value: The measure on the test tasks.

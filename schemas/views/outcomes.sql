@@ -11,7 +11,7 @@
 -- gain_low: Lower end of the 95 % interval of the gain; see test_gains.
 -- gain_high: Upper end of that interval.
 -- p_hat: Share of successes over the new tasks' rollouts of the newest epoch.
--- skill: p_hat above the chance of a guess, which alpha is held against.
+-- skill: p_hat above the chance of a guess, which alpha is the target of.
 -- alpha: Target success rate of the agent.
 -- k_min: Half-width of the difficulty band around alpha.
 -- share_in_band: Share of the new tasks within k_min of alpha.

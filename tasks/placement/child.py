@@ -107,7 +107,10 @@ class ChildRun:
         self._said = ""
 
     def start(self, inputs: Inputs, parts: dict[str, Any]) -> None:
-        """Create the child, or find the one that another process has created."""
+        """Create the child, or find the one that another process has created.
+
+        Raises StageError where its pods lack a secret, or the server lacks the pool's deployment.
+        """
         name = deployment_name(self._stage, self._work_pool)
         try:
             self._pods = pods_of(

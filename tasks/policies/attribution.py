@@ -31,7 +31,8 @@ from tasks.stage import StageContext
 def answering(domain: Domain) -> WritesAnswers:
     """Return a domain that writes answers; raises ConfigError for any other.
 
-    So it does for one that begins the conversation anew, as the gradient is that of one sequence.
+    It also raises that for a domain that begins the conversation anew, because the gradient is of
+    one sequence.
     """
     if begins_anew(domain):
         raise ConfigError(

@@ -28,9 +28,9 @@ GOES_ON = ("epochs ", "limits.")
 
 
 def open_run(config: RunConfig, fixed: Mapping[str, int], said: Change | None = None) -> None:
-    """Record the run's resolved configuration and what is said of it; one that exists continues.
+    """Record a run's resolved configuration and the change of its labels; it may exist already.
 
-    `fixed` has the sizes of its fixed sets by domain, as `Prepared` does.
+    `fixed` has the sizes of its fixed sets by domain, as `Prepared` does; `said` is that change.
     """
     name = run_name(config, "run")
     refuse_outside_tests(config.execution.test_fault)

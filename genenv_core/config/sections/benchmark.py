@@ -1,4 +1,4 @@
-"""Benchmarks: how a run measures a model on one, and those that a run's agent is measured on."""
+"""Benchmarks: how a run measures a model on one, and those that measure a run's agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_RUN = "run:"
 
 
 class BenchmarkConfig(Section):
-    """How a model is measured, whichever it is.
+    """How genenv measures a model, a checkpoint or one behind an endpoint.
 
     Such a run has one stage, `benchmark`, and no epochs. `rollout` bounds its attempts.
     """
@@ -41,7 +41,7 @@ class BenchmarkConfig(Section):
     """Instead of a benchmark, certify a task set: so many base tasks of any domain, or all tasks of
     a folder that holds its own. `genenv certify --model` sets it; None: measure a benchmark."""
     certify_heldout: int | None = Field(default=None, ge=0, le=100_000)
-    """Held-out tasks that are certified beside; None: measure a benchmark."""
+    """Held-out tasks to certify beside the base tasks; None: measure a benchmark."""
 
     @property
     def certifies(self) -> bool:
@@ -75,7 +75,7 @@ class BenchmarkConfig(Section):
 
 
 class MeasureConfig(Section):
-    """Benchmarks that the agent of a run is measured on, as `genenv eval --model run:RUN` does.
+    """Benchmarks that measure the agent of a run, as `genenv eval --model run:RUN` does.
 
     Each is a run of its own after an epoch, so that nothing here changes what is trained.
     """

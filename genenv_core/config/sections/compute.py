@@ -31,8 +31,8 @@ OWN_FLAGS = (
     "--trust-remote-code",
     "--config",
 )
-"""Arguments that genenv sets itself, or keeps out: a configuration may not give them. A file of
-`--config` could give all of them."""
+"""Arguments that a configuration may not give, because genenv sets them itself or keeps them out;
+a file of `--config` could give all of them."""
 
 
 class VllmConfig(Section):
@@ -42,14 +42,14 @@ class VllmConfig(Section):
         default="0.31.0",
         pattern=worded(r"^[0-9]+\.[0-9]+[0-9A-Za-z.]*$", "a version by its numbers, as in 0.31.0"),
     )
-    """Version of vLLM; a server of another one is refused. The label of a build does not count."""
+    """Version of vLLM; genenv refuses a server of another one. A build's label does not count."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the server; auto goes by the checkpoint, but vLLM takes bfloat16 for float32 on
     an accelerator."""
     max_model_len: int | None = Field(default=None, ge=2, le=10_000_000)
     """Longest sequence, prompt included, in tokens; None: what the model allows."""
     tensor_parallel: int = Field(default=1, ge=1, le=1024)
-    """Accelerators that one server is spread over."""
+    """Accelerators that one server uses together."""
     arguments: tuple[str, ...] = ()
     """More arguments of the server, such as --quantization=fp8; for a server that we start."""
 
@@ -70,8 +70,8 @@ class VllmServing(Section):
     """How genenv runs the engine vllm. No field changes a result, so no stage key holds them."""
 
     urls: tuple[str, ...] = ()
-    """Servers that run elsewhere, such as http://gpu-1:8000; requests are spread over them. Empty:
-    each stage starts a server of its own, and ends it."""
+    """Servers that run elsewhere, such as http://gpu-1:8000, which share the requests. Empty: each
+    stage starts a server of its own, and ends it."""
     python: str | None = Field(default=None, min_length=1)
     """Interpreter with vLLM that starts our server; None: that of GENENV_VLLM_PYTHON, else the one
     that runs genenv. vLLM lives in an environment of its own, because of its many pins."""
@@ -141,29 +141,29 @@ class ExecutionConfig(Section):
     open_attempts: int = Field(default=512, ge=1, le=1_000_000)
     """Attempts under way at once where each advances on its own; bounds memory."""
     retries: int = Field(default=3, ge=0, le=100)
-    """How often what was lost to an environment or an engine is tried again within its stage, with
-    the same seeds: attempts once all others are finished, and texts of pi_env."""
+    """How often a stage tries again what it lost to an environment or an engine, with the same
+    seeds: attempts once all others are finished, and texts of pi_env."""
     retry_seconds: float = Field(default=1.0, ge=0, le=3600)
     """Pause before the first of these tries; each later one waits twice as long."""
     test_fault: str | None = Field(
         default=None,
         pattern=worded(r"^[a-z_]+:[0-9]{1,5}$", "stage:epoch, as in rollout:2"),
     )
-    """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. Refused
-    unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
+    """For genenv's own tests: `stage:epoch` makes the first attempt at that stage fail. genenv
+    refuses it unless GENENV_TEST_FAULTS=1 is set where the run is carried out."""
     vllm: VllmServing = Field(default_factory=lambda: VllmServing())
-    """How the engine vllm is run."""
+    """How genenv runs the engine vllm."""
     teacher: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
     """How genenv asks an endpoint that is the teacher."""
     benchmark: EndpointAsking = Field(default_factory=lambda: EndpointAsking())
-    """How an endpoint that is measured on a benchmark is asked."""
+    """How genenv asks an endpoint that it measures on a benchmark."""
     updates_at_once: Literal[1, 2] = 2
     """1: pi_env's update begins once pi_agent's is finished, so that an epoch needs the memory of
     the larger one and not of both; so does its warm start in bootstrap."""
     keep_checkpoints: int | None = Field(default=None, ge=1, le=100_000)
-    """Of how many last epochs a run keeps whole weights: at the end of an epoch it removes older
-    ones, but for those of epoch 0, of the best agent and of what goes on. A pinned run keeps all;
-    adapters (training.lora.rank) stay, for they are small. None: only `genenv gc` removes any."""
+    """The number of last epochs whose whole weights a run keeps. At the end of an epoch it removes
+    older ones, except those of epoch 0, of the best agent and of what goes on. A pinned run keeps
+    all, and small adapters (training.lora.rank) stay. None: only `genenv gc` removes any."""
     gradient_checkpointing: Literal["none", "full"] = "none"
     """Whether updates keep only each layer's input for the backward pass and compute the rest of it
     again: about a third more work for much less memory, and the same numbers."""

@@ -11,7 +11,7 @@ from genenv_core.config.sections.section import Section
 
 
 class Level(StrEnum):
-    """Where p_hat is judged: a task, all tasks of one conditioning context, or the whole batch."""
+    """What a p_hat is of: a task, all tasks of one conditioning context, or the whole batch."""
 
     TASK = "task"
     GROUP = "group"
@@ -26,7 +26,7 @@ class CurriculumConfig(Section):
     beta: float = Field(default=8.0, gt=0, le=1000)
     """Sharpness of R_env = exp(-beta (p_hat - alpha)^2)."""
     level: Level = Level.TASK
-    """Where p_hat is judged for R_env and for the filter of the environment update."""
+    """The p_hat that R_env and the filter of the environment update judge."""
     k_min: float = Field(default=0.4, ge=0, le=1)
     """Half-width of the difficulty band: excluded when |p_hat - alpha| > k_min. With n = 8, 0.4
     keeps 1 to 7 successes: the band drops what carries no signal, and R_env weighs the rest. A
@@ -36,8 +36,8 @@ class CurriculumConfig(Section):
     failed in others; with fewer the task is an incomplete group, which no update uses. Above
     rollout.n: all."""
     track: float = Field(default=1.0, ge=0, le=2)
-    """How far the target of the RWR weights moves against the error of what pi_env wrote: alpha +
-    track (alpha - its success rate), within .2 and .8. R_env, the band and reports stay with
+    """How far the target of the RWR weights moves against the error of pi_env's tasks: to alpha +
+    track (alpha - their success rate), kept within 0.2 and 0.8. R_env, the band and reports keep
     alpha."""
     filter_agent: bool = False
     """Whether the band also guards the agent update (it always guards the environment update)."""
@@ -49,15 +49,15 @@ class GenerationConfig(Section):
     tasks: int = Field(default=160, ge=1, le=100_000)
     """Tasks attempted an epoch; fewer when max_generations is reached first."""
     candidates: int = Field(default=3, ge=1, le=100)
-    """Valid tasks written for each one attempted. Above 1, those are attempted whose success rate
-    is predicted nearest to curriculum.alpha, from earlier attempts at tasks like them."""
+    """Valid tasks that pi_env writes for each one attempted. Above 1, pi_agent attempts those whose
+    success rate, as earlier attempts at like tasks predict it, is nearest to curriculum.alpha."""
     random_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of the attempted tasks that is drawn by lot among all written: it shows what pi_env
+    """Share of the attempted tasks that genenv draws by lot among all written: it shows what pi_env
     writes, and how good the prediction is."""
     choose_by: Literal["task", "family"] = "task"
-    """task: those whose prediction is nearest to alpha are attempted. family: the nearest of each
-    task family in turn, within the band of k_min, so that what pi_env seldom writes is attempted
-    before more of what it mostly writes."""
+    """task: pi_agent attempts those whose prediction is nearest to alpha. family: it attempts the
+    nearest of each task family in turn, within the band of k_min, so that what pi_env seldom writes
+    comes before more of what it mostly writes."""
     prediction_epochs: int = Field(default=2, ge=1, le=1000)
     """Epochs whose attempts the prediction learns from; older ones are of a weaker agent."""
     tasks_per_context: int = Field(default=4, ge=1, le=1000)
@@ -80,8 +80,8 @@ class GenerationConfig(Section):
     """Whether pi_env can only write what the domain's grammar allows; needs a domain that has one.
     Stored logprobs are then those of the constrained sampling."""
     guard: bool = True
-    """Whether a task with a flaw in its certificate is refused: one that judges nothing, gives its
-    answer away, or succeeds by chance. The certificates are kept either way."""
+    """Whether genenv refuses a task with a flaw in its certificate: one that judges nothing, gives
+    its answer away, or succeeds by chance. It keeps the certificates either way."""
     history_epochs: int = Field(default=4, ge=0, le=10_000)
     """A task equal to one of this many last epochs is a duplicate; 0 looks at this batch only."""
 

@@ -1,4 +1,4 @@
-"""The kind of task, and the data that the game starts from and is measured on."""
+"""The kind of task, the data that the game starts from, and the tasks that measure it."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class DomainConfig(Section):
 
 BaseFormat = Literal["auto", "jsonl", "csv", "parquet", "hf", "verl"]
 BaseField = Literal["program", "prompt", "ground_truth"]
-"""What a base task is read from: its program alone, or a prompt and its answer."""
+"""Fields that a base task is read from: its program alone, or a prompt and its answer."""
 
 
 class DataConfig(Section):
-    """The data that the game starts from and is measured on."""
+    """The data that the game starts from, and the tasks that measure it."""
 
     base_tasks: int = Field(default=256, ge=1, le=1_000_000)
     """Number of base tasks that the domain provides (most tasks taken of base_file, when given)."""
     base_file: str | None = None
     """A file of base tasks, or a folder with a Hugging Face dataset; None: the domain's own."""
     base_format: BaseFormat = "auto"
-    """How base_file is read: hf is a dataset folder (its split train), verl is Parquet with
+    """Format of base_file: hf is a dataset folder (its split train), verl is Parquet with
     `prompt` and `reward_model.ground_truth`; auto goes by the name's ending, a folder is hf."""
     base_mapping: dict[BaseField, str] = Field(default_factory=dict[BaseField, str])
     """Field of a task -> column of base_file, dots lead into structures: {program: extra_info.text}
     or, where the domain reads tasks from these, {prompt: question, ground_truth: answer}. Empty:
     {program: program}, or verl's own columns."""
     skip_bad: bool = False
-    """Whether rows of base_file that are no task are skipped and listed; else the first one stops
+    """Whether genenv skips and lists rows of base_file that are no task; else the first one stops
     the run."""
     validation_tasks: int = Field(default=240, ge=1, le=100_000)
     """Held-out tasks that gates and the choice of the best checkpoint read. Never trained on, and
@@ -50,8 +50,8 @@ class DataConfig(Section):
     trains on them, and no generated task may equal one."""
     set_tasks: int = Field(default=0, ge=0, le=1_000_000)
     """Tasks of the one set that arm static, or the model of section teacher, writes before epoch 1.
-    Each epoch attempts the next generation.tasks of it, and none is chosen by prediction. 0: as
-    many as one epoch attempts, the same in each."""
+    Each epoch attempts the next generation.tasks of it, without a choice by prediction. 0: as many
+    as one epoch attempts, the same in each."""
 
     @model_validator(mode="after")
     def _base(self) -> Self:

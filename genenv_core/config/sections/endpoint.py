@@ -20,7 +20,7 @@ class NamedEndpoint(Section):
     section: ClassVar[str]
 
     url: str = Field(min_length=1)
-    """An OpenAI-compatible endpoint, such as http://host:8000/v1; /chat/completions is added."""
+    """An OpenAI-compatible endpoint, such as http://host:8000/v1; genenv adds /chat/completions."""
     model_name: str = Field(min_length=1)
     """Name of the model at `url`."""
     request: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -53,7 +53,7 @@ class EndpointAsking(Section):
 
     key_env: str | None = None
     """Name (in capitals) of the environment variable with the endpoint's key, set where the stage
-    is computed. None: no key is sent. The key itself goes into no file of genenv."""
+    is computed. None: genenv sends no key. It writes the key itself into no file."""
     concurrency: int = Field(default=16, ge=1, le=10_000)
     """Requests to the endpoint at the same time."""
     request_seconds: float = Field(default=300.0, ge=0.1, le=86_400)
@@ -62,8 +62,8 @@ class EndpointAsking(Section):
     """Further tries of one request after an answer 408, 409, 424, 425, 429 or 5xx, one that cannot
     be read, a lost connection or a time-out."""
     backoff_seconds: float = Field(default=1.0, ge=0, le=600)
-    """Longest pause before the first further try; it doubles with each, up to 60 seconds. A pause
-    that the endpoint asks for (Retry-After) is kept."""
+    """Longest pause before the first further try; it doubles with each, up to 60 seconds. genenv
+    keeps a pause that the endpoint asks for (Retry-After)."""
 
     @field_validator("key_env")
     @classmethod

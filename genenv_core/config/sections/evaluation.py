@@ -1,4 +1,4 @@
-"""How a checkpoint is measured, and what keeps it from being published."""
+"""How genenv measures a checkpoint, and the gates that may keep it from being published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EvaluationConfig(Section):
     samples: int = Field(default=1, ge=1, le=64)
     """Sampled attempts at each held-out task, at the rollout temperature."""
     greedy: bool = True
-    """Whether each test task is also attempted greedily."""
+    """Whether pi_agent also attempts each test task greedily."""
 
 
 class GatesConfig(Section):
@@ -24,8 +24,8 @@ class GatesConfig(Section):
     min_fidelity: float = Field(default=0.3, ge=0, le=1)
     """With tools.execution simulated: smallest mean fidelity of pi_env's answers in the place of
     the tools, 0 to 1 (docs/episodes.md). The domain's own code has 1, one that lies in all it says
-    0; the default stops the second and lets weak simulators learn. Below it neither a new pi_env is
-    published, nor a pi_agent that learned from such an epoch; 0 switches the rule off."""
+    0; the default stops the second and lets weak simulators learn. Below it genenv publishes no new
+    pi_env, and no pi_agent that learned from such an epoch; 0 switches the rule off."""
     min_entropy: float = Field(default=0.005, ge=0, le=100)
     """Smallest mean token entropy of pi_agent in its update, nats."""
     min_reward_std: float = Field(default=0.0, ge=0, le=1)

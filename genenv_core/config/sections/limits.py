@@ -1,6 +1,6 @@
 """What a run may spend, and what machines and tokens cost.
 
-Both may change at any time: they are in no stage key, and a run with others is the same run.
+Both may change at any time: no stage key holds them, and a run with other ones is the same run.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Price = Annotated[float, Field(ge=0, le=1e9)]
 class LimitsConfig(Section):
     """What a run may spend on the stages that it computes itself; reused ones cost nothing.
 
-    A run that has spent as much ends before the next stage that it would compute. The next command
-    with a higher limit goes on.
+    A run that has reached a limit ends before the next stage that it would compute. The next
+    command with a higher limit goes on.
     """
 
     seconds: float | None = Field(default=None, gt=0, le=1e12)
@@ -29,7 +29,7 @@ class LimitsConfig(Section):
     """Tokens that stages read and sample, and that updates draw, each pass counted once. Left
     out: no limit."""
     cost: float | None = Field(default=None, gt=0, le=1e12)
-    """What they cost by `prices`, in the currency of those. Left out: no limit."""
+    """What the stages may cost by `prices`, in the currency of these. Left out: no limit."""
 
     @property
     def given(self) -> dict[str, float]:

@@ -39,7 +39,7 @@ TEMPLATE_ARGUMENTS = frozenset(
         "truncation",
     }
 )
-"""Arguments of `apply_chat_template`, and names that it gives to templates: genenv sets them."""
+"""Arguments of `apply_chat_template` and names that it gives to templates, all set by genenv."""
 
 
 DATE = "strftime_now"
@@ -57,11 +57,11 @@ class ModelsConfig(Section):
     agent: str = Field(default="bootstrap", min_length=1)
     """pi_agent: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
     agent_revision: str | None = Field(default=None, pattern=COMMIT)
-    """Commit of the hub repository of pi_agent; a hub id without it is refused."""
+    """Commit of the hub repository of pi_agent; genenv refuses a hub id without it."""
     env: str = Field(default="bootstrap", min_length=1)
     """pi_env: `bootstrap`, a Hugging Face checkpoint directory, or a hub id."""
     env_revision: str | None = Field(default=None, pattern=COMMIT)
-    """Commit of the hub repository of pi_env; a hub id without it is refused."""
+    """Commit of the hub repository of pi_env; genenv refuses a hub id without it."""
     agent_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of pi_agent, such as {enable_thinking: false} for Qwen3;
     a template that writes today's date gets that of strftime_now."""
@@ -99,9 +99,10 @@ class ModelsConfig(Section):
 
 
 def chat_template_kwargs(models: ModelsConfig, policy: Policy) -> dict[str, Any]:
-    """Return the variables for the chat template of a policy; a stage gives its view of `models`.
+    """Return the variables for the chat template of a policy.
 
-    A stage reads only the field of this policy, so it declares no other.
+    A stage passes its own view of `models`, of which this reads only the policy's field, so that
+    the stage declares no other.
     """
     if policy is Policy.AGENT:
         return models.agent_chat_template_kwargs
@@ -109,7 +110,7 @@ def chat_template_kwargs(models: ModelsConfig, policy: Policy) -> dict[str, Any]
 
 
 def template_variables(field: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the variables of a chat template; raises ValueError for what it cannot take."""
+    """Return the variables of a chat template; raises ValueError for one that it cannot take."""
     given = {
         name: value.isoformat() if isinstance(value, date) else value
         for name, value in given.items()
@@ -144,12 +145,13 @@ def is_hub_id(name: str) -> bool:
 
 
 def with_folders(values: Any, revisions: Mapping[str, str]) -> Any:
-    """Return the values of a section in which a directory that looks like a hub id begins with ./.
+    """Return a section's values with ./ before a directory whose name looks like a hub id.
 
-    With a commit it is a hub id. So what is recorded means the same wherever it is read.
+    A name with a commit is a hub id and stays. So a recorded name means the same wherever it is
+    read.
 
     Args:
-        values: what the section was given.
+        values: the values that a person gave the section.
         revisions: field of a model -> field of the commit.
     """
     if not isinstance(values, Mapping):
@@ -165,9 +167,9 @@ def with_folders(values: Any, revisions: Mapping[str, str]) -> Any:
 
 
 def uncommitted(field: str, name: str, revision: str) -> str:
-    """Return what to write for a hub id without a commit, which may be meant as a directory.
+    """Return the error about a hub id without a commit, which may be meant as a directory.
 
-    `revision` is the field of the commit.
+    `field` holds the id `name`; `revision` is the field of the commit.
     """
     return (
         f"{field} {name!r} is no directory (looked for {Path(name).absolute()}), and as the id of "

@@ -11,7 +11,7 @@ from genenv_core.config.stages import STAGES, StageEntry
 from genenv_core.machine.wrong_values import worded
 
 INLINE = "inline"
-"""The placement of a stage that is computed in the process of its flow."""
+"""The placement of a stage that its flow's own process computes."""
 
 PLACE = worded(
     r"^[A-Za-z0-9][A-Za-z0-9._-]*$",

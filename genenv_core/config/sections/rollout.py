@@ -1,4 +1,4 @@
-"""How pi_agent attempts tasks, and who answers it."""
+"""How pi_agent attempts tasks, and who plays the tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class RolloutConfig(Section):
     max_tokens: int = Field(default=48, ge=1, le=131_072)
     """Longest completion of one turn, in tokens."""
     max_turns: int = Field(default=8, ge=1, le=1000)
-    """Turns after which an episode is cut; its last observation is never answered."""
+    """Turns after which genenv cuts an episode; pi_agent never answers the last observation."""
     max_length: int = Field(default=1024, ge=2, le=1_000_000)
     """Longest rollout, prompt included, in tokens; a longer one ends with finish reason length."""
     temperature: float = Field(default=1.0, gt=0, le=2)
@@ -25,13 +25,13 @@ class RolloutConfig(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus of pi_agent's sampling. Below 1 the update's ratio uses untruncated logprobs."""
     shard_groups: int = Field(default=32, ge=1, le=100_000)
-    """Groups sampled together and committed together: what a crash can cost."""
+    """Groups that are sampled and committed together; a crash costs no more than these."""
     logprob_rows: int = Field(default=16, ge=0, le=10_000)
-    """Rollouts whose logprobs are computed again with the trainer's arithmetic and compared with
-    the engine's; 0: no comparison, and no gate."""
+    """Rollouts whose logprobs genenv computes again with the trainer's arithmetic, to compare them
+    with the engine's; 0: no comparison, and no gate."""
     max_logprob_gap: float = Field(default=0.1, gt=0, le=100)
     """Largest mean difference of the two, nats a token; above it the stage fails, because an update
-    would learn from ratios that are wrong."""
+    would learn from wrong ratios."""
 
 
 class RefillConfig(Section):
@@ -46,8 +46,8 @@ class RefillConfig(Section):
     use. While it has fewer, it attempts tasks of its reserve, as many at once as it lacks groups.
     0: no refill."""
     max_tasks: int | None = Field(default=None, ge=1, le=10_000_000)
-    """Most new tasks attempted an epoch, those chosen at first included; None: all that it wrote,
-    generation.tasks x generation.candidates at most."""
+    """Most new tasks attempted an epoch, those chosen at first included; None: all that pi_env
+    wrote, generation.tasks x generation.candidates at most."""
 
     @model_validator(mode="after")
     def _wanted(self) -> Self:
@@ -62,7 +62,7 @@ class RefillConfig(Section):
 def most_tasks(refill: RefillConfig, *, tasks: int, candidates: int) -> int:
     """Return the most new tasks that an epoch attempts.
 
-    It chooses `tasks` of them, and pi_env writes so many `candidates` for each.
+    It chooses `tasks` at first, and pi_env writes `candidates` tasks for each of these.
     """
     if not refill.groups:
         return tasks

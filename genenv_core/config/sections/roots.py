@@ -1,6 +1,6 @@
 """Other roots that a run reads from.
 
-They decide no result: they are in no stage key, and a run with others is the same run.
+They decide no result: no stage key holds them, and a run with other ones is the same run.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from genenv_core.config.sections.section import Section
 
 
 class RootsConfig(Section):
-    """Roots beside the run's own, which is where everything is written."""
+    """Roots beside the run's own, into which alone genenv writes."""
 
     read: tuple[str, ...] = ()
-    """Roots to look for finished stages in, such as [s3://team/genenv], in this order: the first
-    that has a stage is taken. Nothing is written there. Credentials as for root."""
+    """Roots to look for finished stages in, such as [s3://team/genenv], in this order: genenv takes
+    a stage from the first that has it. It writes nothing there. Credentials as for root."""
 
     @field_validator("read")
     @classmethod
     def _roots(cls, uris: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse what names no root, and a password: the configuration is kept, shown and logged.
+        """Refuse a text that names no root, and a password, as genenv keeps, shows and logs them.
 
         The error about a password does not repeat it.
         """

@@ -1,4 +1,4 @@
-"""What every section of the configuration has in common, and what every request."""
+"""The base classes of all sections of the configuration, and of all requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ STRICT = ConfigDict(
     populate_by_name=True,
     allow_inf_nan=False,
 )
-"""How everything that people fill in is read: nothing unknown, nothing changed afterwards."""
+"""How genenv reads what people fill in: it refuses unknown fields, and values stay as they are."""
 
 
 class Section(BaseModel):
-    """What the sections share."""
+    """The base of all sections, which refuse fields that they do not name."""
 
     model_config = STRICT
 
@@ -44,7 +44,7 @@ class Request(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return the JSON schema, whose patterns are refused in words."""
+        """Return the JSON schema, whose patterns say in words what they want."""
         made = handler(core_schema)
         for field in handler.resolve_ref_schema(made).get("properties", {}).values():
             refuse_in_words(field)

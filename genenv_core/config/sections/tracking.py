@@ -1,4 +1,4 @@
-"""What is logged to MLflow, and where."""
+"""What genenv logs to MLflow, and where."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TrackingConfig(Section):
     """MLflow."""
 
     enabled: bool = True
-    """Whether runs, metrics and model versions are logged to MLflow."""
+    """Whether genenv logs runs, metrics and model versions to MLflow."""
     uri: str | None = None
     """MLflow tracking URI, such as http://host:5000; None: the environment's MLFLOW_TRACKING_URI,
     else a SQLite database under the root. Credentials only by MLflow's environment variables."""
     upload: bool = False
-    """Whether the files of published checkpoints are uploaded to a server that tracks elsewhere;
+    """Whether genenv uploads the files of published checkpoints to a server that tracks elsewhere;
     else its model versions hold a reference and a digest."""
     experiment: str = Field(
         default="genenv",
@@ -42,7 +42,7 @@ class TrackingConfig(Section):
     @field_validator("uri")
     @classmethod
     def _no_secret(cls, uri: str | None) -> str | None:
-        """Refuse a password: the configuration is kept, shown and logged."""
+        """Refuse a password, as genenv keeps, shows and logs the configuration."""
         given = uri or ""
         user, rest = user_of(given), given.partition("://")[2]
         shown = user is not None and (given.startswith("http") or ":" in user)

@@ -16,12 +16,12 @@ class LoraConfig(Section):
     """Low-rank adapters (arXiv 2106.09685) in place of all weights."""
 
     rank: int = Field(default=0, ge=0, le=1024)
-    """Rank of the adapters on all linear layers; 0: all weights are trained."""
+    """Rank of the adapters on all linear layers; 0: updates train all weights."""
     alpha: float = Field(default=32.0, gt=0, le=10_000)
     """The adapters' product counts alpha / rank."""
     merge: bool = False
-    """Whether an update hands on whole merged weights. Else the first checkpoint stays as it is and
-    the same adapter is trained on from epoch to epoch: a checkpoint adds only the adapter."""
+    """Whether an update hands on whole merged weights. Else the first checkpoint stays as it is,
+    and every update trains the same adapter further: a checkpoint adds only the adapter."""
 
 
 class TrainingConfig(Section):
@@ -31,8 +31,8 @@ class TrainingConfig(Section):
     device: Device = "cpu"
     """Where updates are computed: on CPUs or on GPUs."""
     processes: int = Field(default=1, ge=1, le=64)
-    """Processes of one update, on one machine; with cuda, one a GPU. The rows of a step are shared
-    among them, and its loss is the one of a single process."""
+    """Processes of one update, on one machine; with cuda, one a GPU. They share the rows of a step,
+    whose loss is that of a single process."""
     strategy: Literal["ddp", "fsdp2", "zero3"] = "ddp"
     """What several processes share: ddp gradients alone; fsdp2 (PyTorch) and zero3 (DeepSpeed)
     weights, gradients and optimizer. With zero3, pi_env's update takes fsdp2."""
@@ -43,12 +43,12 @@ class TrainingConfig(Section):
     auto: Liger's on a GPU, where the package is installed and knows the model; else torch's."""
     memory_gb: float | None = Field(default=None, gt=0, le=10_000)
     """Memory of one device (GB = 1e9 bytes) that an update may fill; None: all that a GPU has, and
-    on CPUs no limit. micro_batch_rows is lowered to what fits."""
+    on CPUs no limit. The update lowers micro_batch_rows to what fits."""
     rows: Literal["padded", "shared"] = "padded"
-    """How the rows of a micro-batch are computed. padded: each whole. shared: what several rows
-    begin with is computed once, such as the prompt of a group's attempts; that changes rounding
-    alone. It pays where rows are short, or share more than they differ in: attention is over all
-    tokens of a micro-batch. It needs full attention, and no zero3."""
+    """How an update computes the rows of a micro-batch. padded: each whole. shared: once what
+    several rows begin with, such as the prompt of a group's attempts, which changes rounding alone.
+    It pays where rows are short, or share more than they differ in: attention is over all tokens
+    of a micro-batch. It needs full attention, and no zero3."""
     lora: LoraConfig = Field(default_factory=lambda: LoraConfig())
     """Adapters in place of all weights."""
 

@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 from genenv_core.config.sections.section import Section
 
 PayRule = Literal["alpha", "learnability", "signal"]
-"""What pi_env is paid for: see `genenv_core/algorithm/pay/`."""
+"""Rules by which pi_env is paid for a task: see `genenv_core/algorithm/pay/`."""
 
 KlReference = Literal["start", "bootstrap"]
-"""What a KL term is to: the checkpoint that the update started from, or the first of the run."""
+"""The reference of a KL term: the checkpoint that the update started from, or the run's first."""
 
 
 class MixtureConfig(Section):
@@ -38,9 +38,9 @@ class MixtureConfig(Section):
 
 
 class UpdateSettings(Section):
-    """What the settings of every update hold, whatever its loss.
+    """Fields that the settings of every update have, whatever its loss.
 
-    Each section declares these fields itself, at their place among its own.
+    Each section declares these fields again, at their place among its own.
     """
 
     if TYPE_CHECKING:
@@ -78,18 +78,18 @@ class GrpoConfig(UpdateSettings):
     """Largest probability ratio that counts where the advantage is negative, which clip_high does
     not bound; above 1 + clip_high. None: no bound (TRL: delta, the two-sided clip)."""
     mask_truncated: bool = False
-    """Whether a rollout that a limit of length or turns cut off is left out of the loss; its reward
+    """Whether the loss leaves out a rollout that a limit of length or turns cut off; its reward
     still counts in its group."""
     max_mismatch: float | None = Field(default=None, gt=0, le=100)
-    """A sampled token is left out of the loss where the trainer, before the update, and the engine
-    that sampled it give logprobs further apart than this, in nats. None: all count."""
+    """Largest distance, in nats, of the trainer's logprob of a sampled token before the update from
+    the engine's; the loss leaves tokens above it out. None: all count."""
     kl_coef: float = Field(default=0.0, ge=0, le=10)
     """Weight of the KL to the reference; 0: no KL."""
     kl_reference: KlReference = "start"
-    """Which checkpoint the KL of kl_coef is to: the one that the update started from, or the first
-    one of the run, pi_agent^0."""
+    """The reference of kl_coef's KL: start, the checkpoint that the update started from, or
+    bootstrap, the first one of the run, pi_agent^0."""
     scale_rewards: Literal["group", "none"] = "group"
-    """Whether advantages are divided by the group's standard deviation."""
+    """group divides advantages by the standard deviation of a group's rewards; none does not."""
     loss_type: Literal["dapo", "grpo", "dr_grpo", "bnpo"] = "dapo"
     """How TRL normalises the token losses."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
@@ -101,7 +101,7 @@ class GrpoConfig(UpdateSettings):
 
     @property
     def of_its_loss(self) -> dict[str, Any]:
-        """Return the fields that GRPO's own loss reads, and no other's, where they are changed."""
+        """Return the changed fields that only GRPO's own loss reads, by name."""
         names = ("clip_low", "clip_high", "delta", "scale_rewards", "loss_type", "attribution")
         return {
             name: value
@@ -159,7 +159,7 @@ class RwrConfig(UpdateSettings):
     """Reward-weighted regression of pi_env with a KL leash to the initial simulator."""
 
     pay: PayRule = "alpha"
-    """What pi_env is paid for a task, from 0 to 1. alpha: R_env. learnability: 4 s (1 - s), the
+    """The pay of pi_env for a task, from 0 to 1. alpha: R_env. learnability: 4 s (1 - s), the
     mean over what attempts and prediction say of the skill s. signal: the expected norm of the
     advantages of another group, as a share of the largest. The band stays with alpha."""
     lambda_: float = Field(default=4.0, ge=0, le=100, alias="lambda")
@@ -172,7 +172,7 @@ class RwrConfig(UpdateSettings):
     steps: int = Field(default=16, ge=1, le=100_000)
     """Most optimizer steps an update, each over all of its rows."""
     steps_per_row: float = Field(default=0.5, gt=0, le=100_000)
-    """Most optimizer steps for each row of an update, so that few rows are not learned by heart."""
+    """Most optimizer steps for each row of an update, lest pi_env learn few rows by heart."""
     micro_batch_rows: int = Field(default=64, ge=1, le=10_000)
     """Most rows in one forward and backward pass of a process; lower it when memory runs out."""
     max_grad_norm: float = Field(default=1.0, gt=0, le=1000)
@@ -186,14 +186,14 @@ class RwrConfig(UpdateSettings):
     """Above the cap: `pull` steps on the KL term alone until the KL is under it, and rolls back if
     it still is not at the end; `roll_back` restores the last state under it and stops."""
     kl_rows: int = Field(default=64, ge=1, le=100_000)
-    """Most generations that an update computes its KL along: of this epoch, kept or rejected."""
+    """Most generations along which an update computes its KL: of this epoch, kept or rejected."""
     probe_generations: int = Field(default=64, ge=2, le=100_000)
-    """Fresh generations of the new pi_env that its KL, for the gate, is measured along. Where
-    pi_env plays the tools, also the number of its answers that the fidelity is measured on."""
+    """Fresh generations of the new pi_env along which genenv measures its KL for the gate. Where
+    pi_env plays the tools, also the number of its answers that measure the fidelity."""
     rehearsal: float = Field(default=0.0, ge=0, lt=1)
     """Share of an update's rows that are texts of the first pi_env, drawn anew in each epoch, with
     weight 1: pi_env keeps what it could write. The leash alone lets it forget, because a KL along
     its own texts does not see what it no longer writes. 0: none."""
     window_epochs: int = Field(default=1, ge=1, le=1000)
-    """Rows of D_env of the last this many epochs take part in an update. Older rows were written
-    for a weaker agent; trained on again, they are memorised."""
+    """Rows of D_env of the last this many epochs take part in an update. pi_env wrote older rows
+    for a weaker agent, and would memorise them if it trained on them again."""

@@ -10,7 +10,7 @@ from genenv_core.config.sections.updates import UpdateSettings
 
 
 class WarmStartConfig(UpdateSettings):
-    """Supervised steps that teach a given model the form of tasks and answers before epoch 0 ends.
+    """Supervised steps that teach a given model the form of tasks and answers in epoch 0.
 
     The stage measures a model before the first step and after every round. It ends with the first
     measurement at or above the target, and after `steps` at the latest.
@@ -19,7 +19,7 @@ class WarmStartConfig(UpdateSettings):
     steps: int = Field(default=0, ge=0, le=100_000)
     """Most optimizer steps of each given model; 0: no warm start."""
     round_steps: int = Field(default=6, ge=1, le=100_000)
-    """Steps between two looks. The rounds are one optimization: Adam's moments go on."""
+    """Steps between two measurements. The rounds are one optimization: Adam's moments go on."""
     batch_rows: int = Field(default=16, ge=1, le=4096)
     """Examples in one optimizer step."""
     micro_batch_rows: int = Field(default=16, ge=1, le=4096)
@@ -35,7 +35,7 @@ class WarmStartConfig(UpdateSettings):
     env_target: float = Field(default=0.6, gt=0, le=1)
     """Share of pi_env's texts, sampled as in the game, that have to be valid tasks."""
     probe_rows: int = Field(default=64, ge=4, le=100_000)
-    """Examples, or texts, in one look."""
+    """Examples, or texts, in one measurement."""
     easy_skew: float = Field(default=0.5, ge=0, le=1)
     """How easy the domain's own examples for pi_env are: 0 = difficulty uniform, 1 = nearly all of
     the lowest difficulty."""

@@ -1,8 +1,8 @@
 """The transformers engine's session: rows join the running batch as soon as they are asked for.
 
-The keys and values of a conversation are kept when its completion ends. The next prompt begins with
-the same ids, so only its new part, the observation, is computed. Equal prompts that are submitted
-together are computed once.
+The session keeps the keys and values of a conversation when its completion ends. The next prompt
+begins with the same ids, so the session computes only its new part, the observation. It computes
+equal prompts that come together once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JOIN_STEPS = 6
 """Steps after which requests join in any case."""
 
 KEPT_TOKENS = 2**18
-"""Tokens whose keys and values are kept for conversations under way; the oldest go first."""
+"""Tokens whose keys and values a session keeps for conversations; the oldest go first."""
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ class ContinuousSession:
         params: shared by all requests; `max_tokens` is the largest bound of any.
         max_rows: rows decoded side by side; further ones wait.
         problem: returns why a prompt cannot be continued, or ''.
-        begin: returns what holds a completion to its grammar.
+        begin: returns the state that holds a completion to its grammar, or None.
         positions: the longest sequence that the model can hold.
-        computing: the context in which it computes.
+        computing: returns the context in which it computes.
     """
 
     def __init__(
@@ -108,7 +108,10 @@ class ContinuousSession:
         self._waiting.append(_Row(tag, request.prompt_ids, request.seed, budget, held))
 
     def advance(self) -> list[tuple[int, Completion]]:
-        """Let rows join, and sample one token of each."""
+        """Let rows join, and sample one token of each.
+
+        Raises EngineError for logits that are NaN or infinite, and where torch fails.
+        """
         with self._computing(), torch.inference_mode():
             try:
                 self._join()
@@ -170,7 +173,7 @@ class ContinuousSession:
             self._add([row for row, _ in copies], self._logits[index])
 
     def _known(self, row: _Row) -> Kept | None:
-        """Return what is kept of the beginning of a prompt, cut to their common ids."""
+        """Return the kept keys and values of a prompt's beginning, cut to their common ids."""
         ids, kept = self._kept.get(row.tag, ((), None))
         if kept is None:
             return None

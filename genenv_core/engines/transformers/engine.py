@@ -41,7 +41,7 @@ DROP_SHARE = 1 / 16
 
 
 def open_engine(setup: EngineSetup) -> TransformersEngine:
-    """Return the engine on a checkpoint."""
+    """Return the engine on a checkpoint; raises as `TransformersEngine.load` does."""
     compute = setup.compute
     return TransformersEngine.load(setup.checkpoint, threads=compute.threads, device=compute.device)
 
@@ -54,6 +54,8 @@ class TransformersEngine:
         threads: torch CPU threads while sampling; they change rounding, so they are part of keys.
         max_batch_rows: sequences decoded side by side; bounds the memory of the cache.
         checkpoint: folder of the model's tokenizer, which a request with a grammar needs.
+
+    Raises EngineError where `threads` or `max_batch_rows` is below 1, and for calls after `close`.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class TransformersEngine:
     def logprobs(
         self, sequences: Sequence[TokenSequence], params: SamplingParams
     ) -> list[list[float]]:
-        """Return the logprob of each given token, from one forward pass of each sequence."""
+        """Return the logprob of each token in nats, from one forward pass of each sequence."""
         if self._model is None:
             raise EngineError("engine transformers: logprobs was called after close")
         check_params(params, self._vocab_size)
@@ -154,7 +156,7 @@ class TransformersEngine:
         give_back()
 
     def _begin(self, grammar: Grammar | None, stops: Sequence[int]) -> Held | None:
-        """Return what holds a completion to its grammar, None where it has none."""
+        """Return the state that holds a completion to its grammar, None without a grammar."""
         if grammar is None:
             return None
         if self._grammars is None:

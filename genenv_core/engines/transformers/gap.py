@@ -33,10 +33,10 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class LogprobGap:
-    """|sampler's - trainer's| in nats over the sampled tokens: mean and largest.
+    """Mean and largest |sampler's - trainer's logprob| over the sampled tokens, in nats.
 
-    `trainer` has the trainer's logprobs of each row's tokens, 0 where nothing was sampled; None for
-    a row without a sampled token.
+    `trainer` has the trainer's logprobs of each row's tokens, 0 at tokens that the agent did not
+    sample, and None for a row without a sampled token.
     """
 
     mean: float
@@ -48,9 +48,10 @@ class LogprobGap:
 def logprob_gap(
     checkpoint: Path, rows: Sequence[Sampled], *, temperature: float, arithmetic: ScoringArithmetic
 ) -> LogprobGap | None:
-    """Return the gap over these rows; None when nothing was sampled in them.
+    """Return the gap over these rows; None when they have no sampled token.
 
-    A row is scored alone.
+    It scores each row alone, with logits divided by `temperature`. Raises `EngineError` for logits
+    that are NaN or infinite.
     """
     with scoring(checkpoint, arithmetic=arithmetic) as models:
         scored = [_scored(models[0], row, temperature) for row in rows]
@@ -68,7 +69,7 @@ def logprob_gap(
 
 
 def _scored(model: torch.nn.Module, row: Sampled, temperature: float) -> torch.Tensor | None:
-    """Return the logprobs of a row's tokens, `(tokens,)`, 0 where nothing was sampled."""
+    """Return the logprobs of a row's tokens, `(tokens,)`, 0 at tokens that were not sampled."""
     mask = _mask(row)
     if not row.prompt_ids or not bool(mask.any()):
         return None

@@ -1,7 +1,7 @@
-"""What a row may say next, where its request has a grammar.
+"""Decides which tokens may come next in a row whose request has a grammar.
 
-llguidance walks each grammar along the tokens that were sampled, and says which tokens the text may
-go on with. The tokens that end a completion are allowed where the text is whole, and nowhere else.
+llguidance walks each grammar along the sampled tokens, and says which tokens may follow. It allows
+the tokens that end a completion where the text is whole, and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHERE = "engine transformers: a grammar"
 
 
 class Grammars:
-    """Makes what holds a row to its grammar, for one checkpoint.
+    """Makes a `Held` for each row that has a grammar, for one checkpoint.
 
     Args:
         checkpoint: folder of the checkpoint, whose tokenizer spells the tokens.
@@ -49,7 +49,7 @@ class Grammars:
         self._compiled: dict[Grammar, LLMatcher] = {}
 
     def begin(self, grammar: Grammar, stops: Sequence[int]) -> Held:
-        """Return what holds one completion to a grammar from its first token on.
+        """Return the state that holds one completion to a grammar from its first token on.
 
         Raises EngineError for a grammar that llguidance does not read, and without a stop token.
         """
@@ -68,7 +68,7 @@ class Grammars:
 
 
 class Held:
-    """One completion that is held to a grammar."""
+    """Holds one completion to a grammar."""
 
     def __init__(self, matcher: LLMatcher, stops: Sequence[int], vocabulary: int) -> None:
         self._matcher, self._stops, self._vocabulary = matcher, list(stops), vocabulary
@@ -87,7 +87,7 @@ class Held:
         return allowed
 
     def take(self, token: int) -> None:
-        """Go on behind a token that was sampled."""
+        """Advance past a sampled token."""
         if token not in self._stops:
             self._matcher.consume_token(token)
 
@@ -107,7 +107,7 @@ def hold(logits: torch.Tensor, rows: Mapping[int, Held]) -> torch.Tensor:
 
 
 class _Spelling:
-    """The tokens of a tokenizer whose texts are joined as they are, as llguidance asks for them."""
+    """A tokenizer whose tokens' texts join unchanged, in the form that llguidance takes."""
 
     def __init__(self, tokenizer: Any) -> None:
         names: list[str] = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))

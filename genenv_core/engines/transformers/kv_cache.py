@@ -26,7 +26,7 @@ from genenv_core.engines.prefixes import common_tokens
 from genenv_core.errors import EngineError
 
 PADDED_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
-"""Architectures for which the padded path is tested; others take the aligned one."""
+"""Architectures whose padded path genenv's tests cover; others take the aligned one."""
 
 PADDED_ROPE_TYPES = frozenset({"default", "linear", "llama3", "yarn"})
 """Rotary embeddings whose angles do not depend on the longest row of the batch."""
@@ -39,7 +39,8 @@ SHARED_TOKENS = 8
 about as much as a few tokens of each prompt."""
 
 MOST_APART = 0.01
-"""Of the spread of logits: far above rounding, 5e-6 in float32; a lost token changes a tenth."""
+"""Largest difference of logits that counts as equal, as a share of their standard deviation: far
+above rounding, 5e-6 in float32, and far below a lost token, about 0.1."""
 
 SPARE_COLUMNS = 32
 """Columns a buffer gains at least when it is full: few, because most completions are short."""
@@ -209,7 +210,7 @@ class PaddedState:
 
 
 class Beginning:
-    """Keys and values of what several sequences begin with, computed once; of nothing, if empty.
+    """Keys and values of the common beginning of sequences, computed once; it may be empty.
 
     Args:
         model: a causal language model for which `supports_padding` holds.
@@ -332,9 +333,10 @@ class AlignedState:
 def check_continues(model: Any, name: object) -> None:
     """Raise `EngineError` unless a model continues a text from its cache as it continues it whole.
 
-    A model without a cache of keys and values takes one and leaves it empty, without a word, and
-    then sees the last token alone; so does one whose attention looks ahead. It is tried with six
-    tokens, not where `supports_padding` holds, as those architectures are tested.
+    A model without a cache of keys and values may take one and leave it empty, without a word: it
+    then sees the last token alone. A model whose attention looks ahead differs too. The check runs
+    six tokens through the model, except where `supports_padding` holds: genenv's tests cover those
+    architectures.
     """
     if supports_padding(model):
         return
@@ -348,7 +350,7 @@ def check_continues(model: Any, name: object) -> None:
         why = f"{type(error).__name__}: {error}"
     else:
         apart = float((state.logits - whole).abs().max() / whole.std())
-        # Of a damaged checkpoint the engine tells when it samples: its logits are no numbers.
+        # A damaged checkpoint's NaN passes here: the engine reports it when it samples.
         if not apart > MOST_APART:
             return
         why = f"its logits differ by {apart:.2g} of their spread"

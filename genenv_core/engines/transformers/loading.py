@@ -16,8 +16,8 @@ from genenv_core.errors import ModelError
 from genenv_core.machine.freeing import trim
 from genenv_core.machine.shortage import blame_machine
 
-# While the library loads a model, no model of the process ties its weights; after two loads side
-# by side it stays so.
+# While the library loads a model, it keeps all models of the process from tying their weights; two
+# loads side by side leave it so for good.
 _ALONE = threading.Lock()
 
 
@@ -75,7 +75,7 @@ def load_base(checkpoint: Path, *, dtype: torch.dtype | str) -> Any:
 
 
 def give_back() -> None:
-    """Give the memory of models that nothing holds any more back, a GPU's too."""
+    """Free the memory of models that nothing holds any more, on a GPU too."""
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     trim()

@@ -1,4 +1,4 @@
-"""Given tokens scored by checkpoints: the distributions that predict them, and how two differ."""
+"""Scores given tokens by checkpoints: the distributions that predict them, and how two differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genenv_core.errors import EngineError
 
 @dataclass(frozen=True, slots=True)
 class ScoringArithmetic:
-    """How tokens are scored: as the configured training multiplies.
+    """The device and precision that score tokens: those of the configured training.
 
     A stage whose process has no GPU, because its engine is a server, scores on the CPU.
     """
@@ -30,9 +30,9 @@ class ScoringArithmetic:
 
 @contextmanager
 def scoring(*checkpoints: Path, arithmetic: ScoringArithmetic) -> Generator[list[Any]]:
-    """Return the models of the checkpoints, all in memory at once, ready for forward passes.
+    """Yield the models of the checkpoints, all in memory at once, ready for forward passes.
 
-    Use them from the list: it is emptied at the end, to give the memory back.
+    Keep no other reference to them: the end of the context empties the list to free the memory.
     """
     half = arithmetic.precision == "bfloat16"
     there = arithmetic.device == "cuda" and torch.cuda.is_available()

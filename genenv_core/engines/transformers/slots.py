@@ -32,8 +32,8 @@ STEP = 4
 blocks of 32 and what is left."""
 
 VECTOR = 32
-"""What is looked at ends at a multiple of this many columns, and activations at a multiple of this
-many numbers: behind the last whole vector, functions are computed in another way."""
+"""Attention reads a multiple of this many columns, and activations hold a multiple of this many
+numbers: torch computes functions in another way behind the last whole vector."""
 
 WHOLE, BLOCK = 192, 512
 """A batch looks at up to WHOLE columns, or at a multiple of BLOCK: attention takes them in blocks,

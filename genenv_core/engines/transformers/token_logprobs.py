@@ -1,4 +1,4 @@
-"""Logprobs of given tokens under what the engine samples from, without sampling."""
+"""Logprobs of given tokens under the distribution that the engine samples from."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from genenv_core.types import SamplingParams
 def score_tokens(
     model: Any, sequences: Sequence[TokenSequence], params: SamplingParams
 ) -> list[list[float]]:
-    """Return the logprob of each token of each sequence, under what is sampled from.
+    """Return the logprob in nats of each token of each sequence, as the engine would sample it.
 
-    Sequences of like lengths share a forward pass. Shorter ones are padded at their end, where a
-    causal model does not look, so any architecture will do. Where `supports_padding` holds, what
-    all prompts begin with is computed once.
+    Sequences of like lengths share a forward pass. It pads shorter ones at their end, where a
+    causal model does not look, so any architecture will do. Where `supports_padding` holds, it
+    computes the common beginning of all prompts once.
     """
     found: list[list[float]] = [[] for _ in sequences]
     if not sequences:

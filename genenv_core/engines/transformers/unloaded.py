@@ -1,7 +1,7 @@
-"""What a checkpoint says of its weights before they are loaded, and what that rules out.
+"""Checks a checkpoint without loading its weights, and says why it cannot serve.
 
-A plan asks this of each given model. To load the weights would take minutes and their memory; they
-are read through once, piece by piece, as their digest is.
+A plan does this for each given model. Loading would take minutes and the memory of the weights;
+these functions read the files through once, piece by piece, as their digest does.
 """
 
 # transformers comes without complete types.
@@ -24,7 +24,7 @@ from genenv_core.errors import ModelError, one_line
 from genenv_core.machine.json_files import broken_file, checkpoint_file, field_of
 
 LFS = b"version https://git-lfs"
-"""What a file begins with that git-lfs has not fetched."""
+"""The beginning of a pointer, which lies in the place of a file that git-lfs has not fetched."""
 
 
 EXPONENTS = {
@@ -71,7 +71,8 @@ def check_unloaded(where: str, folder: Path) -> int | None:
 def check_shared_rows(folder: Path) -> None:
     """Raise `ModelError` where config.json says that a model cannot share prefixes.
 
-    Of `check_unloaded` that took the folder; what the code of its attention takes, an update asks.
+    Call it after `check_unloaded` has accepted the folder. Whether the code of its attention can
+    share them, the update itself checks.
     """
     where = str(folder)
     if why := partial_attention(_read(where, checkpoint_file(folder, "config.json", where) or {})):
@@ -93,7 +94,7 @@ def partial_attention(config: Any) -> str:
 
 
 def shares_nothing(checkpoint: object, why: str) -> str:
-    """Return what is said where a model cannot share prefixes (`training.rows`)."""
+    """Return the error about a model that cannot share prefixes (`training.rows`)."""
     return (
         f"training.rows is shared: the model of {checkpoint} cannot compute shared prefixes "
         f"({why}): set training.rows=padded"
@@ -194,9 +195,9 @@ def _check_finite(where: str, path: Path) -> None:
 
 @cache
 def _not_finite(path: Path, inode: int, size: int, mtime_ns: int) -> dict[str, int]:
-    """Return how many numbers of each tensor are NaN or Inf, of those that have some.
+    """Return tensor -> how many of its numbers are NaN or Inf, for tensors that have some.
 
-    A file is read once a process, as long as it stays the same.
+    It reads a file once a process, as long as the file stays the same.
     """
     header, begin = _header(path)
     content = np.memmap(path, mode="r")[begin:]
@@ -253,9 +254,9 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 def check_vocabulary(where: str, size: int | None, tokenizer: Any, used: Collection[int]) -> None:
     """Raise `ModelError` where a run needs a token beyond the `size` that the model embeds.
 
-    Text may become any token that is not special; of the special ones, `used` are those that
-    prompts hold and turns end with. Others may be beyond: library classes add some by themselves,
-    and nothing reads the token that fills rows (`load_policy`).
+    Text may become any token that is not special. Of the special ones, prompts hold those of `used`
+    and turns end with them. Other special tokens may lie beyond: library classes add some by
+    themselves, and nothing reads the token that fills rows (`load_policy`).
     """
     if size is None:
         return

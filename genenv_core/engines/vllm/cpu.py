@@ -68,7 +68,7 @@ def dtype(model: Mapping[str, Any], config: VllmConfig) -> str:
 
 
 def surroundings(given: Mapping[str, str], config: VllmConfig) -> dict[str, str]:
-    """Return environment variables for its server that are not given."""
+    """Return the environment variables for its server that `given` lacks."""
     sized = any(argument.partition("=")[0] in MEMORY_FLAGS for argument in config.arguments)
     return {
         name: value
@@ -78,7 +78,7 @@ def surroundings(given: Mapping[str, str], config: VllmConfig) -> dict[str, str]
 
 
 def _flag(argument: str) -> str:
-    """Return what an argument sets, also where it says no to it."""
+    """Return the setting that an argument names, without its `--` or `--no-`."""
     return argument.partition("=")[0].replace("_", "-").removeprefix("--").removeprefix("no-")
 
 

@@ -28,7 +28,8 @@ POLL_S = 0.25
 def open_engine(setup: EngineSetup) -> VllmEngine:
     """Return the engine on a checkpoint.
 
-    A server calls the model by its digest, so that its answers say whose they are.
+    A server knows the model by its digest, so that answers say which weights they are from. Raises
+    ConfigError, ModelError or EngineError where no server can serve it.
     """
     name = f"genenv-{setup.digest[:16]}"
     vllm = VllmSetup(
@@ -36,7 +37,7 @@ def open_engine(setup: EngineSetup) -> VllmEngine:
         config=setup.compute.vllm,
         serving=setup.execution.vllm,
         log=setup.durable() / f"{name}.log",
-        # Before a nucleus of 1 the two are the same but for the temperature, which counts.
+        # With top_p 1 the two modes differ by the temperature alone, which logprobs must include.
         logprobs_mode="processed_logprobs" if setup.top_p == 1 else "raw_logprobs",
         check=setup.check,
     )
@@ -103,7 +104,7 @@ class VllmEngine:
             raise EngineError("engine vllm: sample was called after close")
 
     def _await(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return what the loop makes of it; what `check` raises cancels it."""
+        """Return the result of `work` on the loop; what `check` raises cancels the work."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             while True:

@@ -1,12 +1,13 @@
-"""Requests spread over servers, tried again, and never from other weights: the loop's side.
+"""Spreads requests over servers and tries them again, all on one event loop.
 
 Failures, and what the loop does about them:
 
-- an answer 5xx, a lost connection, a time-out: the request is tried again, on another server if
-  there is one; one that never succeeds while others do is a completion with the reason `error`;
-- a request that the server refuses: a completion with the reason `error`, unless it refuses all;
-- a server that is gone, hangs or has forgotten the checkpoint: `upkeep` brings it back. What it was
-  working on is done again, from the same seeds;
+- an answer 5xx, a lost connection, a time-out: it tries the request again, on another server if
+  there is one; a request that never succeeds while others do becomes a completion with the finish
+  reason `error`;
+- a request that the server refuses becomes such a completion, unless the server refuses all;
+- a server that is gone, hangs or has forgotten the checkpoint: `upkeep` brings it back, and the
+  loop repeats its requests from the same seeds;
 - other weights than requested, or an answer that does not fit the request: the engine fails.
 
 A failed engine ends every request with its error.
@@ -34,7 +35,7 @@ from genenv_core.types import Completion, FinishReason, SampleRequest, SamplingP
 log = logging.getLogger("genenv.engine")
 LONGEST_PAUSE_S = 30.0
 REFUSALS = 16
-"""Requests refused without one that was answered, beyond which it is not the requests' fault."""
+"""So many refusals without one answer end the engine, as the fault is not the requests'."""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +78,7 @@ class Fleet:
         self._spawn(self._dispatch())
 
     async def close(self) -> None:
-        """Let what is under way end, for a while, and end the rest; later requests are errors."""
+        """Wait a while for requests under way, then end the rest; later requests are errors."""
         self._closed = True
         if self._jobs and not self._error:
             futures = [job.future for job in self._jobs]
@@ -160,7 +161,7 @@ class Fleet:
             await self._news()
 
     async def _serve(self, job: _RequestJob, replica: Replica) -> None:
-        """Ask one replica, and see to what comes of it."""
+        """Ask one replica, and handle its answer or its failure."""
         job.since = job.since or time.monotonic()
         seen = replica.since
         try:
@@ -179,7 +180,7 @@ class Fleet:
             self._fail(error)
 
     def _refuse(self, job: _RequestJob, why: str) -> None:
-        """Answer a request that no server will take; that all are of this kind is an error."""
+        """Answer a refused request with an error; fail the engine when all were refused."""
         self._refused += 1
         if not self._good and self._refused >= REFUSALS:
             failed = f"engine vllm: each of the first {self._refused} requests failed: {why}"
@@ -187,7 +188,7 @@ class Fleet:
         _settle(job, [_error(why, lasting=True)] * job.ask.n)
 
     def _served(self, job: _RequestJob, replica: Replica, task: asyncio.Task[None]) -> None:
-        """Take back what a request held, also of one that was cancelled before it began."""
+        """Release what a request held, even one that was cancelled before it began."""
         replica.load -= job.ask.n
         replica.tasks.discard(task)
         if not task.cancelled():

@@ -2,8 +2,8 @@
 
 Run as a file, with the standard library alone: `python guard.py COMMAND...`, as the leader of a
 process group of its own, its standard input a pipe whose other end only the parent holds. However
-the parent ends, the pipe closes, and the whole group is killed. SIGTERM is handed on to the server;
-once that has ended, what it left behind is killed.
+the parent ends, the pipe closes, and the guard kills the whole group. It hands SIGTERM on to the
+server, and once that has ended, kills what the server left behind.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""One vLLM server as the engine sees it: is it there, has it the right weights, one request.
+"""One vLLM server as the engine sees it: checks its health and its weights, and asks it.
 
-How the checkpoint gets into a server that we did not start, and how its answers prove it:
+How the checkpoint gets into a server that we did not start, and how answers prove that:
 
 - it serves a model under the checkpoint's name already: every answer names it;
-- adapters are loaded under that name by the LoRA endpoint: every answer names it;
-- whole weights are read by the weight-update endpoints from a path that both sides see. An answer
-  then names the server's own model. So the server's weight version, which we set, is read again
+- the LoRA endpoint loads adapters under that name: every answer names it;
+- the weight-update endpoints read whole weights from a path that both sides see. An answer then
+  names the server's own model. So the engine reads the server's weight version, which we set, again
   after every answer; another client that loads other weights changes it first.
 """
 
@@ -59,7 +59,7 @@ class LostAnswer(Exception):
 
 
 class Forgotten(LostAnswer):
-    """It does not have the checkpoint any more: somebody started it anew."""
+    """A server does not have the checkpoint any more: somebody started it anew."""
 
 
 class RefusedRequest(Exception):
@@ -67,7 +67,7 @@ class RefusedRequest(Exception):
 
 
 class Replica:
-    """A server at a URL, or one of our own, and what is under way there."""
+    """A server at a URL, or one of our own, and the requests under way there."""
 
     def __init__(
         self,
@@ -99,17 +99,18 @@ class Replica:
 
     @property
     def where(self) -> str:
-        """Return what errors call it."""
+        """Return its name in errors."""
         return f"engine vllm: {self.url}"
 
     def all_tasks(self) -> list[asyncio.Task[None]]:
-        """Return what runs for it now."""
+        """Return all tasks that run for it now."""
         return [*self.tasks, *([self._confirming] if self._confirming else [])]
 
     async def prepare(self, name: str, checkpoint: Path, config: VllmConfig) -> None:
         """Return once it answers and has the checkpoint under its name.
 
-        Raises Lost while it does not answer, EngineError when it never will as asked.
+        Raises LostAnswer while it does not answer, EngineError when it can never serve the
+        checkpoint as configured.
         """
         status, _ = await self._call("GET", "/health", SHORT_S)
         if status != 200:
@@ -141,8 +142,9 @@ class Replica:
     ) -> list[Completion]:
         """Return the completions of one request.
 
-        Raises Lost when another try may help, Refused when it will not, EngineError when nothing
-        of this server can be used.
+        Raises LostAnswer when another try may help (Forgotten when the server lacks the
+        checkpoint), RefusedRequest when none will, EngineError when no answer of this server can be
+        used.
         """
         payload = body(self._model, ask, params, max_tokens)
         status, data = await self._call("POST", "/v1/completions", timeout_s, payload)
@@ -165,7 +167,7 @@ class Replica:
         return made
 
     async def alive(self, timeout_s: float, *, token: bool) -> bool:
-        """Return whether it answers in time; `token`: with a token, which a hung engine cannot.
+        """Return whether it answers in time; `token` asks for a token, which a hung engine lacks.
 
         The token waits behind earlier requests, so a server that computes other tokens meanwhile
         counts as alive too.
@@ -282,7 +284,7 @@ class Replica:
 
     async def _read_version(self) -> None:
         await asyncio.sleep(COLLECT_S)
-        self._confirming = None  # who comes from now on needs a look that begins later
+        self._confirming = None  # later callers need a look that begins after their call
         found = str((await self._json("GET", "/weight_info")).get("weight_version"))
         if found == "default":
             raise Forgotten(f"{self.url} has the weights that it was started with")
@@ -298,7 +300,7 @@ class Replica:
     async def _call(
         self, method: str, path: str, timeout_s: float, payload: dict[str, Any] | None = None
     ) -> tuple[int, bytes]:
-        """Return status and body; raises Lost without an answer in time."""
+        """Return status and body; raises LostAnswer without an answer in time."""
         key = self.server.key if self.server else self._key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
@@ -325,9 +327,9 @@ async def until(
     goes_on: Callable[[], bool],
     pause_s: float = 0.2,
 ) -> Result:
-    """Return what `ready` returns once it raises Lost no more.
+    """Call `ready` until it raises no LostAnswer, and return its result.
 
-    Raises the last Lost when the time is up, or at once when it no longer `goes_on`.
+    Raises the last LostAnswer when the time is up, or at once when it no longer `goes_on`.
     """
     deadline = time.monotonic() + seconds
     while True:

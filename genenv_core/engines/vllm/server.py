@@ -1,7 +1,7 @@
 """A vLLM server that we started: a process group with a log, which ends with us.
 
-The memory of a model on an accelerator is given back when its processes are gone, and only then;
-`stop` therefore returns after the last of them.
+A model's memory on an accelerator is free only when its processes are gone, so `stop` returns after
+the last of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ PYTHON_VARIABLE = "GENENV_VLLM_PYTHON"
 KEY_VARIABLE = "GENENV_VLLM_API_KEY"
 MODULE = "vllm.entrypoints.openai.api_server"
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM takes as its largest rank."""
+"""Values that vLLM takes as its largest rank."""
 
 QUOTED_LINES = 6
 """Lines of the log that an error quotes."""
 
 LOG_BYTES = 2**18
-"""Bytes of the log's end that are looked at."""
+"""Bytes at the log's end in which errors look for their cause."""
 
 QUOTED_LETTERS = 300
 PLACE = re.compile(r"^\(\w+ pid=\d+\) (?:[A-Z]+ [\d-]+ [\d:]+ \[[^\]]*\] ?)?")
@@ -56,8 +56,8 @@ class VllmSetup:
     """What the engine needs beside the checkpoint.
 
     `name` is what the model is called, unique to the checkpoint's content. `logprobs_mode` is
-    `processed_logprobs` unless a nucleus cuts the distribution. `check` is called often and may
-    raise, to end a wait.
+    `processed_logprobs` unless a nucleus cuts the distribution. The engine calls `check` often in
+    every wait; what it raises ends the wait.
     """
 
     name: str
@@ -70,7 +70,7 @@ class VllmSetup:
 
 @dataclass(frozen=True, slots=True)
 class ServerCommand:
-    """How a server is started: everything but its port."""
+    """How to start a server: everything but its port."""
 
     python: str
     model: str
@@ -84,9 +84,9 @@ class ServerCommand:
 def server_command(
     checkpoint: Path, name: str, config: VllmConfig, *, python: str, logprobs_mode: str, log: Path
 ) -> ServerCommand:
-    """Return how a server of this checkpoint is started, under a model name of ours.
+    """Return how to start a server of this checkpoint, which calls its model `name`.
 
-    One with an adapter is served as that adapter on its base.
+    It serves a checkpoint with an adapter as that adapter on its base. Raises ModelError.
     """
     rank, model = adapter_rank(checkpoint), str(checkpoint)
     names = [f"--served-model-name={name}"]
@@ -114,7 +114,10 @@ def server_command(
 
 
 def adapter_rank(checkpoint: Path) -> int:
-    """Return the rank that a server must allow for a checkpoint's LoRA adapter; 0 without one."""
+    """Return the rank that a server must allow for a checkpoint's LoRA adapter; 0 without one.
+
+    Raises ModelError for a rank above all that vLLM takes.
+    """
     adapter = checkpoint_file(checkpoint, ADAPTER_CONFIG)
     if adapter is None:
         return 0
@@ -128,7 +131,8 @@ def adapter_rank(checkpoint: Path) -> int:
 def _base(checkpoint: Path, links: Path) -> Path:
     """Return a folder with the weights below an adapter, and nothing of the adapter.
 
-    Ours lie beside it, and are linked into `links`; an adapter alone names its base.
+    The base of genenv's own checkpoints lies beside the adapter, and this links it into `links`. An
+    adapter alone names the folder of its base.
     """
     if (checkpoint / "config.json").is_file():
         shutil.rmtree(links, ignore_errors=True)
@@ -247,7 +251,7 @@ class VllmServer:
 def _explaining(lines: Sequence[str]) -> list[str]:
     """Return the first error and the last one, and the last lines; each once, without its place.
 
-    The first one is the cause: what comes behind it are processes that miss another one.
+    The first error is the cause; later ones come from processes that miss another one.
     """
     bare = [PLACE.sub("", line)[:QUOTED_LETTERS] for line in lines if NOISE not in line]
     errors = [line for line in bare if ERROR.match(line)]

@@ -1,10 +1,11 @@
-"""The replicas of an engine: brought up, watched, taken out when lost, and brought up again.
+"""Keeps the replicas of an engine alive: brings them up, watches them, and replaces lost ones.
 
-- A server of ours that is gone or hangs is ended whole and started anew, `restarts` times at most.
-- One at a URL is left out until it answers again; without any for `lost_seconds`, the engine fails.
-- One that has forgotten the checkpoint, because somebody started it anew, gets it again.
+- It ends a server of ours that is gone or hangs whole and starts it anew, `restarts` times at most.
+- It leaves a server at a URL out until that answers again; when all are silent for `lost_seconds`,
+  the engine fails.
+- It gives a server the checkpoint again that lost it, because somebody started the server anew.
 
-`fail` is called once, with what cannot be repaired.
+It calls `fail` once, with an error that it cannot repair.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ class Upkeep:
         return replica.up
 
     def lose(self, replica: Replica, since: float, why: str) -> None:
-        """Take a replica out; what it was working on goes to the others, or waits for it.
+        """Take a replica out; its requests go to the others, or wait for it.
 
-        `since` says when the one that was found wanting came up: it may be another one by now.
+        `since` is the start time of the faulty server: a later start of the replica stays.
         """
         if not replica.up or replica.since != since:
             return
@@ -114,7 +115,7 @@ class Upkeep:
         self._spawn(self._bring_up(replica, why))
 
     async def _bring_up(self, replica: Replica, why: str = "") -> None:
-        """Return once a replica is ready, ours started (anew); fails the engine when it cannot."""
+        """Return once a replica is ready (ours is started anew), or fail the engine."""
         try:
             if replica.server is not None:
                 await self._start(replica, replica.server, why)
@@ -184,7 +185,7 @@ class Upkeep:
         await replica.prepare(setup.name, self._checkpoint, setup.config)
 
     async def _watch(self, replica: Replica) -> None:
-        """See to it that a replica with work answers now and then."""
+        """Take a replica out that has requests and answers nothing for too long."""
         stall = self._serving.stall_seconds
         while True:
             await asyncio.sleep(stall / 4)

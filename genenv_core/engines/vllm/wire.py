@@ -1,4 +1,4 @@
-"""Requests to a vLLM server, and the checks of its answers before a token is taken from them.
+"""Writes requests to a vLLM server, and checks its answers before genenv uses a token of them.
 
 A request names every sampling parameter, so that no default of a server or of a checkpoint takes
 part. The checks refuse an answer that is of another model, echoes another prompt, or counts wrong.
@@ -166,7 +166,7 @@ def completions(
 
 
 class Aborted(Exception):
-    """The server took a request back before it was answered; asked again, it may answer."""
+    """The server took a request back before it answered; another try may succeed."""
 
 
 def _raise_aborted(data: bytes) -> None:

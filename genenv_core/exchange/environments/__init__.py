@@ -8,4 +8,4 @@ and so does a part of `harbor`.
 from typing import Literal
 
 EnvironmentFormat = Literal["openenv", "verifiers", "harbor"]
-"""Whose programs are to play the tasks."""
+"""The framework whose programs are to play the tasks."""

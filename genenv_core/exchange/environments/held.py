@@ -1,7 +1,7 @@
 """Task sets in folders as domains of a configuration, so that a model can attempt their tasks.
 
-A stage makes its domain several times, so a folder's process is started once in this process, when
-it is first asked, and ends with this process.
+A stage makes its domain several times. So this process starts a folder's own process once, at the
+first question, and ends it at its own end.
 """
 
 from __future__ import annotations

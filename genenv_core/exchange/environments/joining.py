@@ -1,6 +1,6 @@
 """The domains of an exported folder as one; this module travels in the folder.
 
-A run of several domains is given away whole: its tasks name their domain, as in the run, and the
+A folder may hold several domains of a run. Its tasks name their domain, as in the run, and the
 folder makes each domain by the module and the name that stand in `ABOUT`.
 """
 

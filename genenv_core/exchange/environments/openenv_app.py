@@ -112,7 +112,10 @@ class ExportedEnvironment(Environment):
         return [self.get_task(split, index) for index in range(self.num_tasks(split))]
 
     def get_task(self, split: str, index: int) -> JsonObject:
-        """Return what may be known before an attempt: no answer and nothing that judges one."""
+        """Return what an agent may know before an attempt: no answer, and nothing that judges one.
+
+        Raises IndexError for a task that there is not, ValueError for another split.
+        """
         if not 0 <= index < self.num_tasks(split):
             raise IndexError(f"task {index}: there are tasks 0 to {self.num_tasks(split) - 1}")
         task = self._tasks.tasks[index]

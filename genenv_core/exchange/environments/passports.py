@@ -26,10 +26,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TaskSelection:
-    """Which tasks to give away; each of them became a task, whether it was attempted or not.
+    """Which valid tasks to give away, attempted or not.
 
-    `epochs` and `p_hat` include both ends, no `families` are all, and no `domains` of several too;
-    `sound` leaves out what a certificate or an attempt speaks against.
+    `epochs` and `p_hat` include both ends. Empty `families` or `domains` mean all of them. `sound`
+    leaves out tasks that a certificate or an attempt speaks against.
     """
 
     epochs: tuple[int, int] | None = None
@@ -61,7 +61,7 @@ def task_lines(
 ) -> list[JsonObject]:
     """Return the selected tasks of a run, first written first: each with its passport.
 
-    Of tasks that count as duplicates, the first one is returned, with the attempts at all of them.
+    Of tasks that count as duplicates, it returns the first one, with the attempts at all of them.
     """
     own = f"run_id = {text(run)}"
     rows = list(query(con, _TASKS.format(own=own, where=selection.condition)).iter_rows(named=True))

@@ -1,4 +1,4 @@
-"""What an exported folder is to hold: which domains play its tasks, and the code of these."""
+"""Plans an exported folder: which domains play its tasks, and the code of these."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ADAPTERS = {
 """The module that speaks a format; it travels in the folder."""
 
 JOINING = ("genenv_core.exchange.environments.joining", "joined")
-"""What makes one domain of several in the folder: a module that travels in it, and what of it."""
+"""(module, function) that makes one domain of several in the folder; the module travels in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenDomain:
     """A domain that plays tasks of the folder, as the configuration of the run has it.
 
-    `label` is what it is called in the run: of one of several, what its tasks begin with.
+    `label` is its name in the run; in a run of several, the families of its tasks begin with it.
     """
 
     label: str
@@ -47,7 +47,7 @@ class GivenDomain:
 
     @property
     def made_by(self) -> tuple[str, str]:
-        """Return the module that makes it, and what of it."""
+        """Return (module, attribute) of the object that makes it."""
         if ":" in self.name:
             return modules_of(self.name, self.domain)[-1], self.name.rpartition(":")[2]
         point = point_of(DOMAINS, self.name, "domain.name")
@@ -66,7 +66,7 @@ class GivenDomain:
 
     @property
     def about(self) -> JsonObject:
-        """Return what `made_domain` takes in the folder, and its name without its place here."""
+        """Return the arguments of `made_domain`, and its name without its place on this machine."""
         module, attribute = self.made_by
         return {
             "name": os.path.basename(self.name),
@@ -78,7 +78,7 @@ class GivenDomain:
 
 @dataclass(frozen=True, slots=True)
 class PlannedFolder:
-    """What is to be written, and under which names; `several` says whether tasks name domains."""
+    """What to write, and under which names; `several` says whether tasks name their domains."""
 
     run: str
     format: EnvironmentFormat

@@ -122,7 +122,7 @@ class ExportedAttempt:
         """Take a turn of the agent; return what the environment answers, as the agent reads it.
 
         Where `cut`, the turn was cut off: it ends the attempt and gets no answer. After `done`,
-        nothing is answered either. Raises EnvironmentLost where the environment itself fails,
+        it answers nothing either. Raises EnvironmentLost where the environment itself fails,
         which says nothing about the agent.
         """
         if self.done:

@@ -26,7 +26,7 @@ GENERATED = "generated"
 """The set of all tasks of a folder: pi_env wrote them."""
 
 COMPILED = "__pycache__"
-"""Folders that may be there unnamed: nothing in them is run."""
+"""Folders that the statement need not name: genenv runs nothing in them."""
 
 NAMED = 3
 """Files that an error names."""
@@ -60,7 +60,7 @@ def taskset_of(folder: Path) -> str | None:
 
 
 def read_folder(folder: Path) -> GivenFolder:
-    """Return a folder with its tasks; none of its code is run.
+    """Return a folder with its tasks, without running any of its code.
 
     Raises IntegrityError where a file is not what the statement says, and where a task is not what
     its passport says. Raises DataError for a folder of another layout, and for a line that is no

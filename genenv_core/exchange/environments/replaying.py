@@ -24,7 +24,7 @@ from genenv_core.storage.sql.duck import text
 from genenv_core.types import FinishReason, JsonObject
 
 MOST = 1000
-"""Stored attempts that are scored again."""
+"""Most stored attempts that `replay` scores again."""
 
 TIME_S = 600.0
 """Longest time for all of them."""
@@ -32,9 +32,9 @@ TIME_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many stored attempts were scored again, and how many came to something else.
+    """How many stored attempts the folder scored again, and how many got another reward.
 
-    `example` names one of these and the two rewards; '' without one.
+    `example` names one of the latter and its two rewards; '' without one.
     """
 
     compared: int
@@ -43,7 +43,7 @@ class Replayed:
 
     @property
     def equal(self) -> int:
-        """Return how many came to the same."""
+        """Return how many got the same reward."""
         return self.compared - self.different
 
 

@@ -1,7 +1,8 @@
 """The code that plays a domain, as a package of its own that needs no genenv.
 
-What the named modules import of the project is copied, and nothing else. The copies lie in the
-folder's package, and their imports name it, so a genenv beside them is neither needed nor touched.
+`copied` copies the named modules and what they import of the project, and nothing else. The copies
+lie in the folder's package, and their imports name it, so they neither need nor touch a genenv
+beside them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from genenv_core.errors import ConfigError
 from genenv_core.storage.records.code import imported_modules, source_path
 
 NEVER = ("torch", "transformers", "trl", "vllm", "prefect", "mlflow")
-"""What no exported code imports: a domain that does is refused, as its users would need it."""
+"""Libraries that users of a folder should not need; `copied` refuses a domain that imports one."""
 
 
 _FROM = re.compile(rb"from[\s\\]+")

@@ -15,7 +15,7 @@ from genenv_core.exchange.environments.replaying import Replayed
 from genenv_core.types import JsonObject
 
 FRAMEWORKS = {"openenv": "openenv>=0.10", "verifiers": "verifiers>=0.4"}
-"""What a format was tried with."""
+"""The releases of its framework that genenv was tried with, by format."""
 
 
 def texts(planned: PlannedFolder, tasks: int) -> dict[str, str]:
@@ -152,6 +152,7 @@ validation:
 def readme_text(
     planned: PlannedFolder, lines: list[JsonObject], replayed: Replayed, more: str
 ) -> str:
+    """Return the README of a folder with these tasks; `more` are further rows of its table."""
     measured = [line["passport"]["measured"] for line in lines]
     attempts = sum(one["n"] for each in measured for one in each)
     solved = sum(one["successes"] for each in measured for one in each)

@@ -15,10 +15,10 @@ COLUMNS = ("policy", "messages", "answer")
 ROLES = ("system", "user", "assistant", "tool")
 
 LEAST = 8
-"""Fewest examples of a policy: a quarter of pi_agent's is kept for the looks."""
+"""Fewest examples of a policy: the warm start measures with a quarter of pi_agent's."""
 
 SHOWN = 60
-"""Characters of a bad value that are shown."""
+"""Characters of a bad value that an error shows."""
 
 
 def read_examples(path: Path, wanted: Collection[Policy]) -> dict[Policy, list[SeedExample]]:

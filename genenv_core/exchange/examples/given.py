@@ -31,8 +31,9 @@ Examples = dict[Policy, list[SeedExample]]
 def warm_start_input(config: RunConfig, domain: Domain) -> FileRef | ExamplesRef | None:
     """Return where the examples of a warm start lie, with their digest; None for the domain's own.
 
-    Raises ConfigError where nobody has examples, and for a run that is unknown or of another
-    domain; DataError for a bad row, and where a given policy has too few.
+    Raises ConfigError where neither the domain nor the configuration has examples, and for a run
+    that is unknown or of another domain; DataError for a bad row, and where a given policy has too
+    few.
     """
     given, name = config.warm_started, config.warm_start.examples
     if not given:

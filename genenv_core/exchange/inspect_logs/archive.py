@@ -17,13 +17,13 @@ from typing import Self
 from genenv_core.types import JsonObject
 
 _TIME = (1980, 1, 1, 0, 0, 0)
-"""Of every member; the time of writing would make each file another."""
+"""The time of every member: with the time of writing, equal logs would be different files."""
 _UNIX = 3
 _MODE = 0o644 << 16
 
 
 def to_json(value: object) -> bytes:
-    """Return JSON in UTF-8; halves of characters, which JSON can bring and no file holds, are ?."""
+    """Return JSON in UTF-8; "?" replaces half a character, which JSON can hold and UTF-8 cannot."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")
 

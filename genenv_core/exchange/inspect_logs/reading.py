@@ -25,7 +25,7 @@ CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogSelection:
-    """Which attempts to write; `epochs` includes both ends, no `sources` are all."""
+    """Which attempts to write; `epochs` includes both ends, empty `sources` mean all."""
 
     epochs: tuple[int, int] | None = None
     sources: tuple[TaskSource, ...] = ()
@@ -109,7 +109,7 @@ class AttemptReader:
     def began(self) -> dict[tuple[int, str], tuple[Any, Any]]:
         """Return when each epoch's stages began and ended, by epoch and stage, in UTC.
 
-        That of the attempt that computed it, else of the last one that used it.
+        The times are those of the attempt that computed it, else of the last one that reused it.
         """
         rows = query(
             self._con,

@@ -125,7 +125,7 @@ class _Tally:
 
 
 class _Writer:
-    """Writes the logs of one run; `changes` counts what of the attempts is not whole."""
+    """Writes the logs of one run; `changes` counts attempts that it writes only in part."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class _Writer:
         return name, kind
 
     def _messages(self, row: Row) -> list[Message]:
-        """Return a stored transcript that names its calls; older ones are read for them here."""
+        """Return a stored transcript that names its calls; it reads older ones for them here."""
         if row["messages"] is None:
             self.changes[BARE] += 1
             return [{"role": "user", "content": row["prompt"] or ""}]

@@ -115,7 +115,8 @@ def export(
 def new_folder(folder: Path) -> Generator[Path]:
     """Yield a folder to write into, which takes this place once the block has ended well.
 
-    Raises ConfigError when there is something already, or nothing can be written there.
+    Raises ConfigError when something is there already or genenv cannot begin to write there,
+    StorageError when it cannot write on.
     """
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"-o {folder}: is there already: name another folder or remove it")

@@ -130,8 +130,8 @@ class PoolReader:
     """Reads one pool of one run, in the order of its ids, a chunk at a time.
 
     `where` is a condition on the columns of the pool. Ids are sorted and bound each chunk, so that
-    Parquet skips what lies outside; only the ids themselves are held together. `changes` counts
-    what of the rows read so far was left out or completed.
+    Parquet skips what lies outside; only the ids are in memory together. `changes` counts
+    what it left out of the rows read so far, and what it added to them.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class PoolReader:
         return [{"messages": spoken, **more} for spoken in found if spoken is not None]
 
     def _transcript(self, messages: str) -> list[Message]:
-        """Return a stored transcript that names its calls; older ones are read for them here."""
+        """Return a stored transcript that names its calls; it reads older ones for them here."""
         return with_calls(json.loads(messages), reader_of(self._domain))
 
     def _task_verl(self, row: Row, index: int) -> list[Row]:

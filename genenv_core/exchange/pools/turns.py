@@ -1,9 +1,9 @@
-"""What of a transcript others may train on: whole turns of the agent, and nothing after the last.
+"""Cuts a transcript to what others may train on: whole turns of the agent, to the last of them.
 
-A transcript often ends with a tool's answer, because the episode ended with the call. Nothing is
-learned there, and a tool that trains on all that follows the prompt would learn the tool's words.
-So a transcript is cut after the agent's last whole turn. A turn that a bound of length cut off is
-no whole turn: trained on, it would teach to stop in the middle.
+A transcript often ends with a tool's answer, because the episode ended with the call. An agent has
+nothing to learn there, and a program that trains on all that follows the prompt would learn the
+tool's words. So genenv cuts a transcript after the agent's last whole turn. A turn that a bound of
+length cut off is no whole turn: it would teach to stop in the middle.
 
 Fine-tuning files of OpenAI's kind have rules beyond those of chats
 (https://platform.openai.com/docs/guides/supervised-fine-tuning): the last message is the
@@ -62,10 +62,10 @@ def conversation_start(messages: Sequence[Message], place: int) -> int:
 def fine_tuning(
     messages: Sequence[Message], own: Sequence[int], changes: Counter[str]
 ) -> list[JsonObject] | None:
-    """Return a transcript by the rules of fine-tuning files; None where it cannot be said so.
+    """Return a transcript by the rules of fine-tuning files; None where they cannot hold it.
 
     `messages` name their calls; `own` are the places of the agent's turns, at least one; `changes`
-    counts what is changed.
+    counts the changes by kind.
     """
     spoken = openai_messages(messages[: own[-1] + 1])
     found: list[JsonObject] = []
@@ -74,7 +74,7 @@ def fine_tuning(
         role = message["role"]
         if role == "tool" and message["tool_call_id"] in waiting:
             waiting.remove(message["tool_call_id"])
-        elif role == "tool":  # after somebody else spoke, who was not waited for
+        elif role == "tool":  # its call has an answer already, since somebody else spoke
             role, message = "user", {"role": "user", "content": message["content"]}
         else:
             found += [_answer(call, changes) for call in waiting]

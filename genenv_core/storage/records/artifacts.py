@@ -90,7 +90,8 @@ class ArtifactWriter:
     def commit(self, facts: Mapping[str, Any]) -> tuple[Manifest, bool]:
         """Write the manifest; return it and whether this call won.
 
-        When another process committed the same key first, returns that one's manifest.
+        When another process committed the same key first, returns that one's manifest. Raises
+        NumericalError for a fact that is NaN or infinite.
         """
         found = leaves(facts, f"facts of stage {self._stage}")
         if bad := not_finite((name, one) for name, one in found if isinstance(one, float)):
@@ -174,8 +175,8 @@ class Artifacts:
     def checkpoint(self, manifest: Manifest, name: str) -> Path:
         """Return a folder with the checkpoint's files; lays it out once, for all to share.
 
-        Copies weights that lie in another root here first. Raises Retired when gc has collected
-        them, and as `fetch`.
+        Copies weights that lie in another root here first. Raises NotFound for an output without
+        this checkpoint, Retired when gc has collected it, and as `fetch`.
         """
         files = manifest.of_checkpoint(name)
         if not files:

@@ -1,11 +1,11 @@
 """Code versions: a digest of the project's modules that a stage uses.
 
-The syntax trees are digested without docstrings and positions, so a comment or a docstring does not
+The digest is of syntax trees without docstrings and positions, so a comment or a docstring does not
 invalidate a stage, while a changed line anywhere in what it imports does. Nobody has to remember a
-number. A module's own name does not count, only its content and which contents it is tied to, so a
-file may move and a package may get another name (`genenv_core.storage.records.module_form`). What
-the configuration chooses (an engine, a domain) is opened by name, so no import leads
-there; the key adds the code of the chosen one (`tasks.stage.key`).
+number. A module's own name does not count, only its content and the contents that it is tied to, so
+a file may move and a package may get another name (`genenv_core.storage.records.module_form`). No
+import leads to what the configuration chooses (an engine, a domain), because genenv opens that by
+name; the key adds the code of the chosen one (`tasks.stage.key`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def code_version(*modules: str) -> str:
     found = {name: _read(name) for name in counted(*modules)}
     lines: list[str] = []
     for one in found.values():
-        # What imports do not lead to decides nothing, or is added where it is chosen.
+        # A module without an import to it decides nothing, or the key adds it where it is chosen.
         ties = (
             f"{use} {found[target].digest if target in found else 'elsewhere'}"
             for use, target in one.ties
@@ -65,7 +65,7 @@ def code_version(*modules: str) -> str:
 
 
 def counted(*modules: str) -> list[str]:
-    """Return the modules that `code_version` digests, sorted: a named one counts always."""
+    """Return the modules that `code_version` digests, sorted; those named always count."""
     seen: set[str] = set()
     waiting = [module for module in modules if _source(module) is not None]
     while waiting:
@@ -77,7 +77,7 @@ def counted(*modules: str) -> list[str]:
 
 
 def source_path(module: str) -> Path | None:
-    """Return the file with a module's source, None where there is none; nothing is imported."""
+    """Return the file with a module's source, None without one; imports nothing."""
     return _source(module)
 
 
@@ -94,8 +94,8 @@ def source_digest(source: str) -> str:
 def imported_modules(module: str) -> tuple[str, ...]:
     """Return the project modules that a module's source imports, anywhere in it, sorted.
 
-    Those of a plug-in's own distribution are among them, or of its own folder where it is not
-    installed.
+    For a plug-in, these include the modules of its own distribution, or of its own folder where it
+    is not installed.
     """
     return _read(module).imports
 
@@ -111,7 +111,7 @@ class ModuleSource(NamedTuple):
 
 @cache
 def _read(module: str) -> ModuleSource:
-    """Return what a module's source says; '' is the digest of one without a source."""
+    """Return a module's digest, ties and imports; '' is the digest of one without a source."""
     path = _source(module)
     if path is None:
         return ModuleSource("", (), ())
@@ -125,7 +125,7 @@ def _read(module: str) -> ModuleSource:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            # An absolute spelling says the same, and needs no place to be understood from.
+            # The absolute spelling says the same wherever the module lies.
             node.module, node.level = _imported_from(node, module, path), 0
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)
@@ -163,7 +163,7 @@ def _together(one: str, plug_in: str) -> bool:
 
 
 def _folders(top: str) -> set[str]:
-    """Return the folders from which a top-level module is imported: several without a file."""
+    """Return the folders of a top-level module: several for a package without a file."""
     spec = _spec(top)
     if spec is None:
         return set()
@@ -190,7 +190,7 @@ def _parse(source: str) -> ast.Module:
 
     CPython 3.11 counts the recursion of all threads' parsers together (gh-106905), so a parse may
     fail with SystemError when another thread, of a library for one, parses at the same time. Ours
-    take turns, and one that met a foreign parse is tried again.
+    take turns, and this function tries one again that met a foreign parse.
     """
     for _ in range(_PARSE_TRIES):
         with _parsing, contextlib.suppress(SystemError):

@@ -1,10 +1,10 @@
-"""What a module's source says, without the names of the modules that it imports.
+"""The form of a module's source that no longer names the modules that it imports.
 
-A stage's code is digested over this form, so moving a file or renaming a package changes no key.
-Imports of the project's own modules leave the tree, wherever they stand, and become ties. What
-names such a module in the rest of the tree, a name that an import bound or a text such as the
-`genenv_core.engines.fake` of a table, becomes a number, by first use. Ties say what is used as
-what, so that the same code over other modules has another digest.
+The digest of a stage's code is over this form, so moving a file or renaming a package changes no
+key. Imports of the project's own modules leave the tree, wherever they stand, and become ties. In
+the rest of the tree, numbers by first use replace each name that such an import bound, and each
+text that spells such a module, like `genenv_core.engines.fake` in a table. Ties say which module is
+used where, so that the same code over other modules has another digest.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import NamedTuple, TypeVar, cast
 Statement = TypeVar("Statement", ast.Import, ast.ImportFrom)
 
 _SPELLED = re.compile(r"(\w+(?:\.\w+)+)(:\w+)?")
-"""A module in a text, and what is taken out of it."""
+"""A module in a text, and the name that is taken out of it."""
 
 
 class Form(NamedTuple):
-    """A module's source as a digest, and what it takes from other modules of the project.
+    """A module's source as a digest, and its ties to other modules of the project.
 
-    `ties` holds pairs of a use (a name that is imported, as what; or a number in the tree) and the
-    module that it is of.
+    `ties` holds pairs of a use and the module used. A use is an imported name with its local name,
+    or a number in the tree.
     """
 
     digest: str
@@ -33,7 +33,7 @@ class Form(NamedTuple):
 
 
 def form_of(tree: ast.Module, is_own: Callable[[str], bool]) -> Form:
-    """Return the form of a module, whose tree is changed.
+    """Return the form of a module; changes `tree`.
 
     Args:
         tree: the source; imports in it are absolute.
@@ -59,7 +59,7 @@ def form_of(tree: ast.Module, is_own: Callable[[str], bool]) -> Form:
 
 
 def form_digest(tree: ast.Module) -> str:
-    """Return the digest of a tree, from which docstrings go; positions and comments do not count.
+    """Return the digest of a tree after removing its docstrings; positions do not count.
 
     Every Python from 3.11 on gives the same digest, so that machines with several of them share
     what is stored.
@@ -112,7 +112,7 @@ def _form(value: object) -> str:
     """Return a syntax tree as a text that does not depend on the version of Python.
 
     `ast.dump` writes empty fields in one version and leaves them out in another, and newer versions
-    have fields that older ones lack. Here, fields are sorted, and what is empty is left out, such
+    have fields that older ones lack. This function sorts fields and leaves empty ones out, such
     as the empty texts that 3.12 puts into an f-string.
     """
     if isinstance(value, ast.JoinedStr):

@@ -2,12 +2,12 @@
 
 Bytes depend on the frame alone: no timestamp, no Arrow or pandas schema, one chunk, one writer
 version. So a part can be named by its content. Layout (measured, see FACTS): scalar tables in row
-groups of 16384 because they are scanned, payload tables in groups of 512 because single rows are
-fetched; zstd 1; BYTE_STREAM_SPLIT on logprobs.
+groups of 16384 because queries scan them, payload tables in groups of 512 because queries fetch
+single rows; zstd 1; BYTE_STREAM_SPLIT on logprobs.
 
-Departure from FACTS: token ids are dictionary-encoded, not BYTE_STREAM_SPLIT, which DuckDB 1.5.5
-refuses for integers ("only supported for FLOAT or DOUBLE data"). Equal size for a small vocabulary,
-a quarter more for one of 150,000.
+Departure from FACTS: token ids have a dictionary encoding, not BYTE_STREAM_SPLIT, which DuckDB
+1.5.5 refuses for integers ("only supported for FLOAT or DOUBLE data"). The size is equal for a
+small vocabulary, and a quarter more for one of 150,000.
 """
 
 # pyarrow has no stubs.
@@ -38,7 +38,10 @@ _ELSEWHERE = "read it with the genenv that wrote it, and start new runs in anoth
 
 
 def to_parquet(table: str, frame: pl.DataFrame) -> bytes:
-    """Return the frame as Parquet; equal frames give equal bytes. Expects a validated frame."""
+    """Return a validated frame as Parquet; equal frames give equal bytes.
+
+    Raises SchemaError for other columns or types than the table's.
+    """
     found = spec(table)
     wanted = schema(table)
     if frame.schema != wanted:
@@ -148,13 +151,13 @@ def _as_now(
 
 
 def _assumed(table: str, lacking: Sequence[str]) -> list[tuple[str, pl.Expr]]:
-    """Return the columns that a file lacks and need not have as null, each with its value."""
+    """Return, with its value, each column that a file lacks and that is not null there."""
     values = spec(table).assumed
     return [(name, pl.sql_expr(values[name])) for name in lacking if name in values]
 
 
 def _needed(table: str, lacking: Sequence[str]) -> set[str]:
-    """Return the columns of a file that the values of those which it lacks are made of."""
+    """Return the columns of a file from which the values of lacking columns are computed."""
     made_of = (value.meta.root_names() for _, value in _assumed(table, lacking))
     return {name for names in made_of for name in names} - set(lacking)
 

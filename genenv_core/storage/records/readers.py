@@ -1,7 +1,8 @@
 """Takes finished stages over from other roots that a run reads beside its own.
 
-The first root that has a stage gives it: its tables are copied, its manifest stays as it is, its
-weights stay there until something needs them (`foreign`). genenv never writes to such a root.
+A run takes a stage from the first root that has it: it copies the tables, keeps the manifest as it
+is, and leaves the weights there until something needs them (`foreign`). genenv never writes to such
+a root.
 
 A warning names a root that cannot be read, once; from then on the run computes such stages itself.
 """
@@ -44,14 +45,14 @@ FIELD = "roots.read"
 
 
 class Shared(NamedTuple):
-    """A finished stage in a root that is read from."""
+    """A finished stage in one of these roots."""
 
     manifest: Manifest
     reader: Artifacts
 
 
 class Readers:
-    """The roots that are read from beside one, in their order; safe for threads."""
+    """The roots that a run reads beside its own, in their order; safe for threads."""
 
     def __init__(
         self, own: Artifacts, uris: Sequence[str], tell: Callable[[str], None] = lambda text: None
@@ -155,7 +156,7 @@ def _where(reader: Store, manifest: Manifest) -> str:
 
 
 def check_readers(root: str, uris: Sequence[str]) -> None:
-    """Raise ConfigError for a root to read from that cannot be: what it is, and what to do."""
+    """Raise ConfigError for a root that a run cannot read from; it says why, and a remedy."""
     own = open_store(root, writable=False).uri if uris else ""
     for uri in uris:
         where = f"{FIELD} {uri}"

@@ -182,7 +182,7 @@ def _loose(
 ) -> Segment:
     """Return an epoch as its manifests describe it now."""
     keys = _keys(run, epoch)
-    # Before the manifests are read: one that changes meanwhile has another mark than this.
+    # Taken before the manifests are read, so that a change meanwhile gives another mark than this.
     mark = _mark(store, run, epoch, keys)
     if keys != _keys(run, epoch):
         mark = ""
@@ -221,7 +221,7 @@ def _mark(store: Store, run: RunLog, epoch: int, keys: Mapping[str, str]) -> str
 
 
 def parts_of(store: Store, stage: str, key: str) -> Iterator[Part]:
-    """Yield the parts of a finished stage; log a warning for a damaged one, and yield none."""
+    """Yield the parts of a finished stage; log a warning for a damaged one, and yield nothing."""
     path = paths.manifest(stage, key)
     with contextlib.suppress(NotFound):
         try:

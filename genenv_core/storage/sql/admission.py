@@ -1,8 +1,8 @@
 """Admits one statement that only reads the tables and views, judged by its parse tree.
 
-What is not known to be harmless is refused: kinds of nodes, table functions and relations are
-listed, so a new way to write (a CTE with INSERT or COPY, in later versions of DuckDB) is refused
-until somebody adds it here. Scalar functions are pure but for those in `REFUSED_FUNCTIONS`.
+`admit` lets the kinds of nodes, table functions and relations pass that are listed here, and
+refuses all others. So it also refuses a new way to write (a CTE with INSERT or COPY, in later
+versions of DuckDB). Scalar functions are pure but for those in `REFUSED_FUNCTIONS`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ TABLE_FUNCTIONS = {
 }
 """Table functions that read nothing but their arguments, or the lists of columns and functions.
 
-Not here although they look it: `query`, `query_table`, `histogram` and
-`json_execute_serialized_sql` run text that nobody has looked at; `enable_logging` and
+These look harmless and are not: `query`, `query_table`, `histogram` and
+`json_execute_serialized_sql` run text that `admit` has not seen; `enable_logging` and
 `enable_profiling` write files; `duckdb_settings`, `duckdb_views` and others show paths.
 """
 
@@ -157,7 +157,7 @@ def _look(con: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> None:
 
 
 def _macros(con: duckdb.DuckDBPyConnection) -> set[str]:
-    # DuckDB goes through its 3,000 functions, a hundred times as long as it takes for its views.
+    # DuckDB lists its 3,000 functions here, which takes it a hundred times as long as its views.
     own = "SELECT function_name FROM duckdb_functions() WHERE NOT internal AND schema_name = 'main'"
     return _names(con, own)
 

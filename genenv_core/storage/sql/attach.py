@@ -1,7 +1,7 @@
-"""A DuckDB database file of views over a root's Parquet files, for tools that know no genenv.
+"""Writes a DuckDB file with views over a root's Parquet files, for tools that do not know genenv.
 
-It holds no rows but those of `runs` and `stage_runs`, which are in no Parquet file. Its views name
-the files that manifests named when it was written.
+The file itself holds only the rows of `runs` and `stage_runs`, which no Parquet file has. Its views
+read the Parquet files that the manifests named when genenv wrote it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _MARK = "a database of views that genenv wrote"
 
 
 def write_views(sources: Sequence[RunSource], path: Path) -> int:
-    """Write a database with every table and view over these runs; returns the number of files.
+    """Write a database with every table and view over these runs.
 
-    A file that this function wrote is replaced, at once and whole. Raises QueryError for any other
-    file, and where nothing can be written.
+    Returns the number of Parquet files that its views read. Replaces an earlier database of its
+    own, at once and whole. Raises QueryError for any other file at `path`, and where it cannot
+    write.
     """
     place = Path(os.path.realpath(path))
     _may_replace(place)
@@ -43,7 +44,7 @@ def write_views(sources: Sequence[RunSource], path: Path) -> int:
                     con.execute(statement)
                 con.execute(f"CREATE TABLE held.written AS SELECT {text(_MARK)} AS what")
                 con.commit()
-            # Changes that somebody's program kept for the old file are not for the new one.
+            # A log of changes that another program left belongs to the old file.
             place.with_name(f"{place.name}.wal").unlink(missing_ok=True)
             begun.replace(place)
     except duckdb.Error as error:
@@ -54,7 +55,7 @@ def write_views(sources: Sequence[RunSource], path: Path) -> int:
 
 
 def _may_replace(place: Path) -> None:
-    """Return if nothing is there, or a database of ours; raises QueryError."""
+    """Raise QueryError if something other than a database of genenv's own lies at `place`."""
     if not os.path.lexists(place):
         return
     found = None

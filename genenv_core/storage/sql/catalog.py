@@ -1,8 +1,8 @@
 """A read-only DuckDB over the tables of runs: each table a view over the files that manifests name.
 
-Nothing is copied and no database file exists, so a query never blocks a writer. `run_id` and `arm`
-are constants of each run's branch of a view, so a filter on them drops whole runs before a row is
-read (DuckDB still opens the first file of each branch, for its column types).
+It copies nothing and has no database file, so a query never blocks a writer. `run_id` and `arm` are
+constants of each run's branch of a view, so a filter on them drops whole runs before DuckDB reads a
+row (it still opens the first file of each branch, for its column types).
 """
 
 # pyarrow has no stubs.
@@ -73,7 +73,7 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Return a locked in-memory DuckDB with every table and view over these runs.
 
-    With `described`, the dictionary is in the comments of its catalog.
+    With `described`, its catalog has the data dictionary as comments.
 
     It can open the files of `sources` and no others, loads no extension, spills nothing to disk,
     and its settings cannot be changed. Raises TablesError when a file cannot be opened.
@@ -121,10 +121,10 @@ def setup(sources: Sequence[RunSource], *, described: bool = False) -> Setup:
 
 
 def tables_named(sql: str) -> set[str]:
-    """Return the tables that a query can read: it spells their names, or those of views on them.
+    """Return the tables that a query can read: those that it names, and those below named views.
 
-    Whatever else it says, a relation that is not spelled cannot be read: `admission` refuses the
-    functions that run text. Names in strings and comments only make the answer larger.
+    A query has to spell what it reads, because `admission` refuses the functions that run text.
+    Names in strings and comments only make the answer larger.
     """
     known = {sql_name(table).lower(): {table} for table in TABLES}
     for view in views():
@@ -158,9 +158,9 @@ def _spelled(text: str, known: Mapping[str, set[str]]) -> set[str]:
 
 
 def query(con: duckdb.DuckDBPyConnection, sql: str) -> pl.DataFrame:
-    """Return the rows of one SELECT-like statement; raises QueryError for anything else.
+    """Return the rows of one SELECT-like statement.
 
-    It raises TablesError where a file is at fault, and not the statement.
+    Raises TablesError where a file of the tables is at fault, and QueryError for other statements.
     """
     try:
         admit(con, sql)
@@ -178,7 +178,7 @@ def frame_of(rows: pa.Table) -> pl.DataFrame:
 
 
 def _table(table: str, sources: Sequence[RunSource], *, older: bool = False) -> str:
-    """Return the statement that creates a table, for files of `older` versions or not."""
+    """Return the statement that creates a table's view; `older`: over files of older versions."""
     branches = [
         branch
         for index, source in enumerate(sources)
@@ -206,9 +206,9 @@ def _branches(table: str, index: int, source: RunSource, older: bool) -> list[st
 
 
 def _with_added(table: str, parts: str) -> str:
-    """Return the files with the columns that later versions added.
+    """Return `parts` with the columns that later versions added.
 
-    Where a file has none they are null, or what the table assumes of them.
+    Rows of a file without such a column have null there, or the value that the table assumes.
     """
     types = {column.name: column.sql_type for column in table_relation(table).columns}
     absent = [f"CAST(NULL AS {types[added]}) AS {name(added)}" for added in spec(table).added]
@@ -218,7 +218,7 @@ def _with_added(table: str, parts: str) -> str:
 
 
 def _column(table: str, column: str) -> str:
-    """Return a column, by whichever of its names files of the table have it."""
+    """Return a column as SQL; where it was renamed, it reads the old name and the new one."""
     earlier = spec(table).earlier_names().get(column)
     if earlier is None:
         return name(column)

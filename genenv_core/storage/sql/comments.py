@@ -13,7 +13,7 @@ _LOOKED_AT = re.compile(r"comment|duckdb_columns|duckdb_functions|information_sc
 
 @cache
 def comments() -> tuple[str, ...]:
-    """Return the statements that describe every relation and column; all must be there."""
+    """Return the statements that comment on every relation and column; all of these must exist."""
     statements: list[str] = []
     for relation in describe():
         kind = "MACRO TABLE" if relation.kind == "macro" else "VIEW"

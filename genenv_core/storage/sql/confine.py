@@ -1,8 +1,8 @@
-"""Gives up for good what this process need not do: for the process that runs people's SQL.
+"""Takes rights for good from the process that runs people's SQL.
 
-Three things, each of which holds by itself, and each on Linux only as far as the kernel has it:
-limits (address space, processor time, no file may grow), capabilities (root then obeys the 0444 of
-the tables' files) and Landlock (only the given files can be opened, for reading; no TCP).
+Three layers, each of which holds by itself, as far as the system offers it: limits (address space,
+processor time, no file may grow), capabilities (without them root too obeys the 0444 of the tables'
+files) and Landlock (the process opens the given files for reading and no others; no TCP).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _CAP_DAC_READ_SEARCH = 1 << 2
 
 
 def confine(files: Sequence[str], *, memory_bytes: int, cpu_s: int | None) -> bool:
-    """Give up everything but reading `files`; returns whether the kernel enforces the last part.
+    """Give up everything but reading `files`; returns whether Landlock enforces that.
 
-    Threads that exist already keep what they had, so this comes before DuckDB starts its own.
-    `memory_bytes` is what may be allocated from here on.
+    Threads that exist already keep their rights, so call this before DuckDB starts its own. From
+    here on the process may allocate `memory_bytes`, and use `cpu_s` seconds of processor time.
     """
     _limit(memory_bytes, cpu_s)
     if sys.platform != "linux":
         return False
     libc = ctypes.CDLL(None, use_errno=True)
-    # Nobody is left to read the answer when the parent is gone.
+    # The process ends with its parent, after which nobody would read the answer.
     libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities(libc)

@@ -25,7 +25,7 @@ _QUOTED = re.compile(r"\n\s*LINE (\d+): (.*)(?:\n( *\^))?")
 _OF_THE_CATALOG = {"duckdb_views", "duckdb_columns", "duckdb_tables", "duckdb_functions"} | {
     "information_schema", "show", "describe", "pg_catalog", "sqlite_master"
 }  # fmt: skip
-"""Words of questions that look at what there is."""
+"""Words of questions that look into the catalog."""
 
 _RUN = re.compile(r"SELECT '([^']+)' AS run_id")
 _COLUMN = re.compile(r'column "([^"]+)" not found')
@@ -35,13 +35,13 @@ _COLUMN = re.compile(r'column "([^"]+)" not found')
 class Setup:
     """What to build: tables held in memory, statements in order, views, and the files they open.
 
-    `views` has the statements of those that can wait until a question names them, by their names; a
-    view reads those before it.
+    `views` maps names of views to their statements. These views can wait until a question names
+    them; each reads only views before it.
 
-    `older` has for a statement the one that takes its place where files of an older version of
-    genenv lack columns that may be null. It looks into every file, so it is not the first choice.
-    `types` are those that columns must have, by `table.column`: files of one run with another type
-    would change that of all.
+    `older` maps a statement to its replacement where files of an older genenv lack columns that
+    may be null. The replacement looks into every file, so it is the second choice. `types` maps
+    `table.column` to the type that it must have: one run's files with another type would change
+    the type for all runs.
     """
 
     held: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table])
@@ -55,7 +55,8 @@ class Setup:
 def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """Return an empty DuckDB that loads no extension and spills nothing to disk.
 
-    It looks at the machine here, in files of the kernel; with one thread it starts no further one.
+    DuckDB reads here, from files of the kernel, what the machine has. With `threads` 1 it starts no
+    thread of its own.
     """
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
@@ -68,9 +69,10 @@ def start(memory_limit: str, *, threads: int | None = None) -> duckdb.DuckDBPyCo
 
 
 def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
-    """Build what is asked for and lock the settings; raises TablesError if a file does not fit.
+    """Build a setup and lock the settings; raises TablesError if a file does not fit.
 
-    From here on it can open these files and no others, and sees no Python variable.
+    From here on the connection opens the files of the setup and no others, and sees no Python
+    variable.
     """
     try:
         create(con, setup)
@@ -84,8 +86,9 @@ def build(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
 def build_named(con: duckdb.DuckDBPyConnection, waiting: dict[str, str], question: str) -> None:
     """Create the waiting views that a question names, and those that they read; raises TablesError.
 
-    They leave `waiting`. A question that looks into the catalog names all of them. To create a view
-    takes DuckDB a look at each file below it: with a hundred runs, seconds for all that there are.
+    It removes them from `waiting`. A question that looks into the catalog names all of them. Views
+    wait because DuckDB looks at each file below a view that it creates: all views of a hundred runs
+    take seconds.
     """
     words = words_of(question)
     wanted = list(waiting) if words & _OF_THE_CATALOG else list[str]()
@@ -116,23 +119,22 @@ def message_of(error: Exception) -> str:
 
 def with_place(error: Exception) -> str:
     """Return an error's message, and below it the line at fault with a caret under the place."""
-    # Of an error over the rows, DuckDB quotes its own wording of the statement.
+    # In an error about rows, DuckDB quotes its own wording of the statement and not the person's.
     found = isinstance(error, duckdb.ProgrammingError) and _QUOTED.search(str(error))
     return message_of(error) + (_place(*found.groups("")) if found else "")
 
 
 def _place(number: str, line: str, caret: str) -> str:
     """Return the lines below a message; DuckDB has cut a long line around the caret."""
-    # A tab and a letter beyond ASCII are no column to DuckDB, so its caret stands too far left.
+    # DuckDB counts no column for a tab or a letter beyond ASCII: its caret stands too far left.
     right = caret and line.isascii() and line.isprintable()
     return f"\nline {number}: {line}" + (f"\n{caret}" if right else "")
 
 
 def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str) -> str:
-    """Return which run's files do not fit a view that cannot be made; `message` if none is found.
+    """Return an error that names the run whose files lack a column of a view, else `message`.
 
-    Files are read by column name, so a column that a version of genenv added is missed in older
-    ones.
+    DuckDB reads files by column name, so it misses a column in files from before that column.
     """
     for branch in re.split(r" UNION ALL (?!BY NAME)", statement.partition(" AS ")[2]):
         try:
@@ -144,7 +146,7 @@ def _other_version(con: duckdb.DuckDBPyConnection, statement: str, message: str)
                     f"run {run[1]} was written by another version of genenv, which had no column "
                     f"{column[1]}: read it with that version, and keep newer runs in another root"
                 )
-        except duckdb.ParserException:  # a view is no list of branches
+        except duckdb.ParserException:  # this view is no union of runs
             break
     return f"the tables cannot be opened: {message}"
 
@@ -160,7 +162,10 @@ def name(value: str) -> str:
 
 
 def create(con: duckdb.DuckDBPyConnection, setup: Setup) -> None:
-    """Create what is asked for; raises TablesError if a run's files do not fit, duckdb.Error."""
+    """Create the tables and views of a setup.
+
+    Raises TablesError if a run's files do not fit, and duckdb.Error.
+    """
     # Otherwise a name in a query could reach Python variables of this process.
     con.execute("SET python_enable_replacements = false")
     con.execute("CREATE SCHEMA held")
@@ -197,7 +202,7 @@ def _check_types(con: duckdb.DuckDBPyConnection, types: dict[str, str]) -> None:
 
 
 def _made_of_older_files(con: duckdb.DuckDBPyConnection, statement: str | None) -> bool:
-    """Return whether a view can be made by the statement for files of older versions."""
+    """Create a view by its statement for older files; return whether that was possible."""
     if statement is None:
         return False
     try:
@@ -208,7 +213,7 @@ def _made_of_older_files(con: duckdb.DuckDBPyConnection, statement: str | None) 
 
 
 def _lock(con: duckdb.DuckDBPyConnection, files: tuple[str, ...]) -> None:
-    """Let it open these files and no others, and let no query change that."""
+    """Let the connection open these files and no others, and let no query change that."""
     if files:
         con.execute(f"SET allowed_paths = [{', '.join(text(path) for path in files)}]")
     con.execute("SET enable_external_access = false")

@@ -20,9 +20,9 @@ _LISTED = 5
 def with_homes(message: str, sql: str) -> str:
     """Return DuckDB's message with the tables and views that have the column it missed.
 
-    Of those that `sql` could join without more rows than before, it says how. Where no table has
-    the name and `sql` quotes it, the message says how a text is quoted. Any other message comes
-    back as it was.
+    The message says how `sql` can join one of them without getting more rows. Where no table has
+    the name and `sql` quotes it, the message says how a text is quoted. Other messages stay as they
+    are.
     """
     missed = _MISSED.search(message)
     if missed is None:

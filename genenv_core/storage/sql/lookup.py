@@ -50,11 +50,11 @@ class TraceRecord:
     """One attempt.
 
     `facts` is its row of `judged_traces`, without the benchmark's names; `parts` say how a
-    benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it,
-    `shown` what that one read, as its tokenizer reads it back, with all that the chat template
-    adds; '' behind an endpoint. `tokens` are those after it; where the conversation began anew,
-    each further prompt and what follows it. `trained` has a row for each update that used it:
-    epoch, source, advantage, checkpoint (what the update made), published.
+    benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it. `shown` is the
+    prompt, decoded by that checkpoint's tokenizer with all that the chat template adds; '' behind
+    an endpoint. `tokens` follow it; where the conversation began anew, they include each further
+    prompt. `trained` has a row for each update that used the attempt: epoch, source, advantage,
+    checkpoint (what the update made), published.
     """
 
     facts: Row
@@ -82,10 +82,10 @@ class GroupRecord:
 class TaskRecord:
     """One task or rejected generation.
 
-    `facts` is its row of `tasks`. `shown` is the text that pi_env was given, as its tokenizer
-    reads it back, `written` the tokens that it answered with, both empty for data tasks. `d_env` is
-    the generation's row of that pool, `trained` the environment updates that used it (epoch,
-    weight, checkpoint, published), `sampled_by` the digest of the weights of pi_env that wrote it.
+    `facts` is its row of `tasks`. `shown` is pi_env's prompt, decoded by its tokenizer, `written`
+    the tokens of its answer; both are empty for data tasks. `d_env` is the generation's row of that
+    pool, `trained` has the environment updates that used it (epoch, weight, checkpoint, published),
+    `sampled_by` is the digest of the weights of pi_env that wrote it.
     """
 
     run_id: str
@@ -100,11 +100,11 @@ class TaskRecord:
 
 
 def look_up(store: Store, ident: str, run: str | None = None) -> TaskRecord:
-    """Return the task that an id belongs to, with those of its groups and traces that it names.
+    """Return the task that an id belongs to, with the groups and traces that the id names.
 
-    The id of a task or of its generation names them all, that of a group its traces, that of a
-    trace itself. Equal work of several runs has equal ids: the first run is shown, or `run`.
-    Raises QueryError when nothing has this id.
+    The id of a task or of its generation names all of its groups and traces, the id of a group all
+    traces of that group, and the id of a trace that one. Equal work of several runs has equal ids:
+    the record is of `run`, or else of the first run. Raises QueryError when nothing has this id.
     """
 
     def read(found: list[RunSource]) -> TaskRecord:
@@ -115,7 +115,7 @@ def look_up(store: Store, ident: str, run: str | None = None) -> TaskRecord:
 
 
 class _RecordReader:
-    """What reads the records of one id in the first run that has it."""
+    """Reads the records of one id in the first run that has it."""
 
     def __init__(self, store: Store, con: duckdb.DuckDBPyConnection, ident: str) -> None:
         self._store, self._con = store, con
@@ -209,7 +209,7 @@ class _RecordReader:
             )
 
     def _further(self) -> dict[str, list[Row]]:
-        """Return the further sequences of the traces that are wanted, by their ids, in order."""
+        """Return the further sequences of the wanted traces by trace id, in order."""
         wanted = f"task_id = {text(self._task_id)}{self._narrow}"
         found: dict[str, list[Row]] = {}
         for row in query(
@@ -243,7 +243,8 @@ class _RecordReader:
 def tokenizer_of(store: Store, run: str, policy: Policy) -> Tokenizer | None:
     """Return the tokenizer that bootstrap laid out for a policy; no update changes it.
 
-    That of a measurement is the measured run's, or the one that the measured folder has today.
+    For a measurement, it is the tokenizer of the measured run, or of the measured folder as it is
+    today. Returns None where there is no tokenizer file.
     """
     log = RunLog(store, run)
     key = log.keys(0).get(FIRST)

@@ -1,9 +1,9 @@
 """Runs people's SQL in a process of its own, which can read the tables' files and nothing else.
 
-The layers, each of which stops most attacks by itself: the statement's parse tree (`admission`);
-DuckDB's settings (`duck`); limits, capabilities and Landlock of the process (`confine`), its empty
-environment, and its end when the time is over. DuckDB alone does not bound a query: one call of
-repeat() passed its memory limit seven times over and did not hear an interrupt for a minute.
+Each of these layers stops most attacks by itself: `admission` looks at the statement's parse tree;
+`duck` locks DuckDB's settings; `confine` limits the process, which also has an empty environment
+and a deadline. DuckDB alone does not bound a query: one call of repeat() passed its memory limit
+seven times over and did not hear an interrupt for a minute.
 """
 
 # pyarrow has no stubs.
@@ -76,7 +76,7 @@ class Answer:
 
 
 class QueryLimit(QueryError):
-    """A query reached one of its limits: `what` says which, an `option` of genenv sql raises it."""
+    """A query reached a limit: `what` says which, and the `option` of genenv sql raises it."""
 
     def __init__(self, what: str, option: str) -> None:
         super().__init__(f"{what}: narrow it, or raise --{option}")

@@ -42,7 +42,7 @@ from genenv_core.storage.sql.frames import SESSION, read_frame, write_frame
 from genenv_core.storage.sql.types import carried
 
 _BATCH = 16384
-# Stacks and heaps that threads reserve count as memory for the kernel; DuckDB's limit is without.
+# The kernel counts the stacks and heaps that threads reserve; DuckDB's own limit does not.
 _THREAD_BYTES = 32 * 2**20
 _OWN_BYTES = 512 * 2**20
 
@@ -142,7 +142,7 @@ class _Asking:
         except QueryError:
             if not self.waiting:
                 raise
-            # Its words may have hidden a name; and an error suggests names of all there are.
+            # The question may spell a name in another way, and errors suggest names of views.
             build_named(self.con, self.waiting, "duckdb_views")
             admit(self.con, sql)
 

@@ -44,10 +44,10 @@ _ENDING_S = 5.0
 
 
 def _attended() -> subprocess.Popen[bytes]:
-    """Return the new process, begun by a thread that lives as long as it does.
+    """Return a new process, started by a thread that lives as long as it does.
 
-    The kernel ends the process with its parent, and takes for this the thread that began it. A
-    server's threads come and go, so the process would end with one that had nothing to do.
+    The kernel ends the process when the thread that started it ends. A server's threads come and
+    go, so any of them could take the process with it.
     """
     begun: Future[subprocess.Popen[bytes]] = Future()
 

@@ -55,8 +55,8 @@ def open_tables(
 ) -> duckdb.DuckDBPyConnection:
     """Return a read-only DuckDB over the tables of runs, all of the store's by default.
 
-    Of `tables` alone, when given, there are rows. `described` is as in
-    `connect`. Raises QueryError for an unknown run.
+    With `tables`, only these have rows. `described` is as in `connect`. Raises QueryError for an
+    unknown run.
     """
 
     def opened(found: list[RunSource]) -> duckdb.DuckDBPyConnection:
@@ -92,14 +92,15 @@ def answered(
 
 
 def with_fitting_files(store: Store, found: Sequence[RunSource]) -> list[RunSource]:
-    """Return the runs whose files this genenv can read; each other one is left out, and said."""
+    """Return the runs whose files this genenv can read; logs a warning for each other run."""
     return [one for one in found if not leave_out(store, one.run_id, misfit(one))]
 
 
 def look_at_runs(store: Store) -> None:
-    """Warn of each run of a folder that this genenv cannot read.
+    """Log a warning for each run of a folder that this genenv cannot read.
 
-    It reads one footer of each table of a run's last epoch, and so asks nothing of an object store.
+    It reads the footers of the tables of each run's last epoch. In an object store that would cost
+    many requests, so it does nothing there.
     """
     if "://" in store.uri:
         return
@@ -135,8 +136,8 @@ def sources(
 ) -> list[RunSource]:
     """Return the files and small tables of runs, all of the store's by default.
 
-    With `tables`, those of these tables alone; with `only`, a table and an id, of that table only
-    files that can have a row with that id. Raises QueryError for an unknown run.
+    `tables` restricts them to these tables. `only` is a table and an id: of that table, only files
+    that can have a row with this id count. Raises QueryError for an unknown run.
     """
     store = store.snapshot()
     for run in runs:
@@ -195,7 +196,10 @@ def _can_have(part: Part, ident: str) -> bool:
 
 
 def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
-    """Return the attempts of a run, oldest first: merged where no event came since, else read."""
+    """Return the attempts of a run, oldest first.
+
+    An epoch whose events are still those of its merged file comes from there, others from events.
+    """
     events = run.events()
     frames: list[pl.DataFrame] = []
     merged: set[int] = set()
@@ -215,12 +219,12 @@ def _history(store: Store, run: RunLog, found: Layout) -> pl.DataFrame:
         frames += [frame.filter(pl.col("epoch").is_in(sorted(same))) for frame in read]
         merged |= same
     rest = attempts_frame(run.attempts(events.keys() - merged))
-    # The attempts of an epoch decide which was the last one: only the order is left.
+    # Each epoch's attempts know already which was the last one: only the order is left to make.
     return pl.concat([*frames, rest]).sort("started_at", "epoch", maintain_order=True)
 
 
 def _run_row(info: RunInfo, labels: Labels, point: BranchPoint | None) -> dict[str, Any]:
-    """Return a row of `runs`; raises IntegrityError for the configuration of something else."""
+    """Return a row of `runs`; raises IntegrityError for a configuration that it cannot read."""
     config: dict[str, Any] = info.config
     try:
         facts = {

@@ -23,14 +23,14 @@ from genenv_core.storage.sql.duck import name
 
 TEXT = "VARCHAR"
 
-# Whatever else there is, or a later DuckDB adds, becomes text.
+# All other types, and those that a later DuckDB adds, become text.
 _SHARED = {
     *("boolean", "float", "double", "decimal", "varchar", "blob"),
     *("tinyint", "smallint", "integer", "bigint"),
     *("utinyint", "usmallint", "uinteger", "ubigint"),
     *("date", "timestamp", "timestamp with time zone", "timestamp_ns"),
 }
-# Their counterparts lack a few of the values, which whoever reads the rows looks for
+# Their counterparts lack a few values, which readers of the rows have to handle
 # (`with_whole_days`, `with_plain_integers`).
 _NEARLY = {"hugeint", "time", "time_ns"}
 _TIMES = {"date", "time", "timestamp", "timestamp with time zone", "timestamp_ns", "time_ns"}
@@ -69,7 +69,7 @@ def spelled(rows: pa.Table) -> pa.Table:
 
 @cache
 def _casts() -> duckdb.DuckDBPyConnection:
-    """Return the DuckDB that casts, empty for ever: to start one takes as long as many casts."""
+    """Return an empty DuckDB for casts, made once: a start takes as long as many casts."""
     return duckdb.connect(":memory:")
 
 

@@ -83,7 +83,7 @@ def _level_one(
     waiting: list[Segment] = []
     for span in spans:
         if span.level:
-            # What lies between segments has no more epochs to wait for.
+            # No further epochs can join those that wait before this segment.
             if waiting:
                 pieces.append(_merge(store, run, waiting, done))
             waiting = []
@@ -96,7 +96,7 @@ def _level_one(
             pieces.append(_merge(store, run, waiting, done))
             waiting = []
     else:
-        # The run has come to its end: what waits has no more epochs to wait for.
+        # The run has come to its end, so no further epochs can join those that wait.
         if len(waiting) > 1:
             pieces.append(_merge(store, run, waiting, done))
     return pieces

@@ -29,7 +29,10 @@ class ReferenceScores:
         self._known: dict[int, Any] = {}
 
     def of(self, rows: Rows, tokens: int) -> Any:
-        """Return the logprobs of rows, (rows, tokens); none of them is longer."""
+        """Return the logprobs of these rows, (rows, tokens), in nats, 0 behind each completion.
+
+        `tokens` is at least the length of the longest of these completions.
+        """
         for row in rows:
             if row not in self._known:
                 together = self._together[row]

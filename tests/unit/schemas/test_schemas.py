@@ -82,7 +82,7 @@ BROKEN = [
     ("trace_tokens", "token_ids", [1], "equally long", "[1]"),
     ("trace_sequences", "sequence", 0, ">= 1", "0"),
     ("trace_sequences", "parent", 1, "a parent comes before its sequence", "1, 1"),
-    ("trace_sequences", "parent", None, "a sequence without a parent leaves none", "None, 1"),
+    ("trace_sequences", "parent", None, "a sequence without a parent has branch_turn 0", "None, 1"),
     ("trace_sequences", "branch_turn", 2, "begins after it left its parent", "2, 1, 0, 1"),
     ("generations", "logprobs", [-1.0], "equally long", "[-1.0]"),
     ("scores", "reward", 1.5, "<= 1", "1.5"),

@@ -151,7 +151,7 @@ def test_what_arrives_is_seen_and_an_unfinished_epoch_waits(store: LocalStore) -
 
 @mutation(
     "the last epochs of a run stay many small files", COMPACTION,
-    "for.\n        if len(waiting) > 1:", "for.\n        if False:",
+    "wait.\n        if len(waiting) > 1:", "wait.\n        if False:",
 )  # fmt: skip
 def test_a_run_that_has_ended_has_no_more_epochs_to_wait_for(
     store: LocalStore, before: dict[str, pl.DataFrame], monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,7 @@
-"""A section that is one of several, told apart by the field that is given.
+"""A section that is one of several classes; the field that a person gives decides which one.
 
-A teacher has `model`, `url` or `file`, and each brings fields of its own. A section is then a union
-of the classes that have only what they use, and people write it without naming the class.
+A teacher has `model`, `url` or `file`, and each brings fields of its own. The section is a union of
+classes that have only the fields they use, and people write it without naming the class.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 
 TAG = "<"
-"""Begins the tag of each class. Pydantic puts tags into the places of errors, and nobody wrote
-them."""
+"""Begins the tag of each class. Pydantic puts tags into the places of errors; `explain` of
+`config.load` removes them."""
 
 NOTHING = Tag("<nothing>")
-"""The tag of the class that stands for a section that is left out."""
+"""The tag of the class for a section that a person leaves out."""
 
 
 def by(field: str) -> Tag:
@@ -28,7 +28,7 @@ def by(field: str) -> Tag:
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """The classes of the section `name` by the field that gives each; `noun` is what two are."""
+    """The classes of section `name` by the field that chooses each; `noun` is their plural."""
 
     name: str
     noun: str
@@ -49,8 +49,8 @@ class Alternatives:
         """Return the values of a section without those that say nothing.
 
         null says nothing, and so does the default of a field that another class has: `genenv
-        config show` wrote both while all classes were one. Raises ValueError where the fields are
-        of two classes, or of one that nothing gives.
+        config show` wrote both while all classes were one. Raises ValueError for fields of two
+        classes, and for fields of a class whose choosing field is missing.
         """
         if isinstance(value, BaseModel):
             return value
@@ -86,7 +86,7 @@ class Alternatives:
 
 
 def sections_of(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return the classes that the section of a field may have; none for a field that is a value."""
+    """Return the classes that the section of a field may have; () for a field that is a value."""
     return tuple(_classes(annotation))
 
 

@@ -23,7 +23,7 @@ class MeasuredCheckpoint(BenchmarkConfig):
     """A checkpoint that genenv samples."""
 
     attempt_seconds: ClassVar[None] = None
-    """Keys have it as null: `rollout.max_turns` and `rollout.max_length` bound an attempt."""
+    """Null in stage keys: `rollout.max_turns` and `rollout.max_length` bound an attempt."""
 
     model: str = Field(min_length=1)
     """A Hugging Face checkpoint directory, run:RUN or run:RUN@EPOCH of this root, or
@@ -64,4 +64,4 @@ BenchmarkSection = Annotated[
     Discriminator(MEASURED.tag),
     BeforeValidator(MEASURED.checked),
 ]
-"""The model that a run measures: the field that is given says which one it is."""
+"""The model that a run measures: the field that a person gives says which one it is."""

@@ -28,7 +28,7 @@ class ModelTeacher(Section):
     model: str = Field(min_length=1)
     """A Hugging Face checkpoint directory or a hub id; sampled by compute.engine."""
     revision: str | None = Field(default=None, pattern=COMMIT)
-    """Commit of the hub repository of `model`; a hub id without it is refused."""
+    """Commit of the hub repository of `model`; genenv refuses a hub id without it."""
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Variables for the chat template of `model`, such as {enable_thinking: false} for Qwen3."""
 
@@ -80,7 +80,7 @@ TeacherConfig = Annotated[
     Discriminator(TEACHERS.tag),
     BeforeValidator(TEACHERS.checked),
 ]
-"""The teacher of a run: the field that is given says which one it is."""
+"""The teacher of a run: the field that a person gives says which one it is."""
 
 
 def writes(teacher: TeacherConfig) -> bool:

@@ -4,7 +4,7 @@
 |---|---|
 | `instruction.md` | what the agent reads: how to say a turn, and the request |
 | `task.toml` | what Harbor has to know |
-| `environment/` | what its image is built from: the code, and the task without what it needs not |
+| `environment/` | the parts of its image: the code, and the task without unneeded fields |
 | `solution/solve.sh` | a right attempt, where the domain knows one |
 | `tests/` | the whole task, and what writes the reward |
 | `passport.json` | what is known about the task |
@@ -52,7 +52,7 @@ SCHEMA = "1.4"
 """Version of Harbor's form of `task.toml`, that of harbor 0.26."""
 
 USER = "agent"
-"""The user in a container who attempts the task, and may not read what is the environment's."""
+"""The user in a container who attempts the task, and may not read the environment's files."""
 
 _NO_PASSPORT: JsonObject = {"passport": {}}
 
@@ -133,7 +133,7 @@ def _plays(
     """
     index = {place: count for count, place in enumerate(places)}
     plays = [PlayedTurns(index[place], tuple(right[place])) for place in places if right[place]]
-    # What is right for another task is wrong for this one, and says what few stored attempts do.
+    # A right attempt at another task is wrong here, and says things that few stored attempts say.
     others = [one.turns for one in (*plays[1:], *plays[:1])]
     plays += [PlayedTurns(one.index, turns) for one, turns in zip(plays, others, strict=True)]
     for one in asked:
@@ -175,13 +175,13 @@ def _zipped(image: TaskImage) -> bytes:
     content = {"__init__.py": b"", **image.code.files}
     with zipfile.ZipFile(made, "w") as out:
         for path in sorted(content):
-            entry = zipfile.ZipInfo(f"{image.package}/{path}")  # of no time
+            entry = zipfile.ZipInfo(f"{image.package}/{path}")  # without the time of writing
             out.writestr(entry, content[path], zipfile.ZIP_DEFLATED, compresslevel=9)
     return made.getvalue()
 
 
 def _command(image: TaskImage, what: str) -> str:
-    """Return what runs the environment's part; nothing of the agent's is on its path."""
+    """Return the command for the environment's part; its path holds no file of the agent."""
     module = f"{image.package}.{serving.__name__}"
     return f"cd / && PYTHONPATH={serving.CODE} exec python3 -P -s -m {module} {what}"
 

@@ -6,11 +6,11 @@ This module travels in the folder and runs in the container, as a user that the 
 |---|---|
 | `CODE` | the package of the copied code, for that user alone |
 | `TASK` | the task as far as its environment needs it, for that user alone |
-| `TURNS` | what the agent said and what it was answered, a turn in each line, for that user alone |
+| `TURNS` | what the agent said and what it got as answers, a turn a line, for that user alone |
 | `SOCKET` | where the agent's command `attempt` says turns |
 | `TESTS` | the whole task, in another container of this image, where Harbor also puts `TURNS` |
 
-The verdict is of the turns, said again to the whole task: no answer of `TURNS` counts.
+`judge` says the turns again to the whole task: no answer in `TURNS` counts for the verdict.
 """
 
 from __future__ import annotations
@@ -66,10 +66,13 @@ class SaidTurn:
 
 
 class ServedTask:
-    """The one attempt at a task that there is: its turns survive the process in a file."""
+    """The only attempt at a task; a file keeps its turns for the next process."""
 
     def __init__(self, tasks: ExportedTasks, turns: Path, tests: Path = TESTS) -> None:
-        """Begin, or go on after the turns that the file holds; `tests` closes the attempt."""
+        """Begin, or go on after the turns in the file `turns`.
+
+        Once the folder `tests` holds anything, the attempt is closed.
+        """
         self._tests, self._file = tests, turns
         self._attempt = tasks.attempt(0, SEED)
         self._opening = self._attempt.opening()
@@ -118,7 +121,7 @@ class ServedTask:
 
 
 def read_turns(file: Path) -> list[SaidTurn]:
-    """Return the turns of an attempt; none where nobody said anything."""
+    """Return the turns of an attempt; [] where nobody said anything."""
     if not file.exists():
         return []
     rows = map(json.loads, file.read_text(encoding="utf-8").splitlines())
@@ -128,9 +131,9 @@ def read_turns(file: Path) -> list[SaidTurn]:
 def judged(tasks: ExportedTasks, turns: Sequence[SaidTurn]) -> tuple[Verdict, list[Any]]:
     """Return the verdict on the turns of an attempt at the one task, and the whole conversation.
 
-    Nothing said earns nothing. So do answers that the whole task would not have given, and turns
-    after the end: such an attempt was at something else. Raises EnvironmentLost where the
-    environment itself fails, which says nothing about the agent.
+    An attempt without a turn earns nothing. Neither does one with answers that the whole task would
+    not have given, or with turns after the end: it was at something else. Raises EnvironmentLost
+    where the environment itself fails, which says nothing about the agent.
     """
     if any(turn.lost for turn in turns):
         raise EnvironmentLost("the environment failed while the agent had the task")
@@ -166,7 +169,7 @@ def _texts(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def serve() -> None:
-    """Answer the agent in a process of its own; return once it listens, or where one does."""
+    """Answer the agent in a process of its own; return once it listens, or if one does already."""
     with socket.socket(socket.AF_UNIX) as there:
         if there.connect_ex(str(SOCKET)) == 0:
             return

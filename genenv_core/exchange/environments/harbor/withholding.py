@@ -1,7 +1,7 @@
-"""What of a task the container of an agent does without, so that it does not hold the answer.
+"""Finds the fields of a task that an agent's container can go without, so it holds no answer.
 
-Whether an environment needs a field is nowhere said, so attempts say it: they are played with the
-whole task and without the field, and the agent must read the same in both.
+No domain says which fields its environment needs. So genenv plays attempts with the whole task and
+without a field, and the agent must read the same in both.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TasksOfDomain:
 
 
 def by_domain(domain: Domain, drafts: Sequence[TaskDraft]) -> list[TasksOfDomain]:
-    """Return the tasks of each domain of a run that some are of; all of the only one."""
+    """Return the tasks of each domain that has some; in a run of one domain, all of them."""
     if not isinstance(domain, JoinsDomains):
         return [TasksOfDomain(domain, None, list(range(len(drafts))), list(drafts))]
     found: list[TasksOfDomain] = []
@@ -76,10 +76,10 @@ def by_domain(domain: Domain, drafts: Sequence[TaskDraft]) -> list[TasksOfDomain
 def withheld(
     domain: Domain, drafts: Sequence[TaskDraft], limits: TurnLimits, plays: Iterable[PlayedTurns]
 ) -> tuple[str, ...]:
-    """Return the fields that the environment needs for none of these attempts.
+    """Return the fields that the environment needs in none of these attempts.
 
-    Of a spec that it needs, they are the keys that can be spared together. Returns () unless every
-    task has an attempt.
+    Where it needs the spec, they are keys of the spec that it can go without together. Returns ()
+    unless every task has an attempt.
     """
     known = list(plays)
     if {play.index for play in known} != set(range(len(drafts))):

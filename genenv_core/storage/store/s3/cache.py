@@ -58,7 +58,8 @@ class Cache:
     def fetch(self, sha256: str, suffix: str, download: Callable[[Path], str]) -> Path:
         """Return the file with this digest; `download` writes it and returns its digest.
 
-        Raises IntegrityError when the downloaded bytes have another digest.
+        Raises IntegrityError when the downloaded bytes have another digest, StorageError when the
+        cache cannot be written.
         """
         found = self.find(sha256, suffix)
         if found:

@@ -309,6 +309,7 @@ async def together(work: Sequence[Awaitable[T]]) -> list[T]:
 
 
 async def body_of(answer: Mapping[str, Any]) -> bytes:
+    """Return the whole body of an answer of S3."""
     async with answer["Body"] as stream:
         return await stream.read()
 
@@ -328,9 +329,11 @@ def _head_of(answer: Mapping[str, Any]) -> Head:
 
 
 def metadata(writers: Sequence[str], creator: str, sha256: str) -> dict[str, str]:
+    """Return an object's metadata: tokens of its writers and its creator, and its digest if any."""
     known = {WRITERS: " ".join(writers[:REMEMBERED]), CREATOR: creator}
     return known | ({DIGEST: sha256} if sha256 else {})
 
 
 def md5(data: bytes) -> str:
+    """Return the MD5 of bytes in Base64, as the header Content-MD5 has it."""
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
