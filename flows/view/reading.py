@@ -176,7 +176,7 @@ class Reader:
     @on_a_page()
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""
-        # Some tables are fetched for this question alone.
+        # A question about large tables of a store elsewhere gets a process that fetches them.
         if self._retired or not tables_named(sql) <= self._small:
             return self.apart(sql, PAGE)
         session = self._current()
@@ -186,7 +186,7 @@ class Reader:
             newer = self._current(suspicious=isinstance(error, TablesError))
             if newer is session:
                 raise
-        return newer.ask(sql)  # the first one was retired, ended, or held a run that is left out
+        return newer.ask(sql)  # the first one has ended, or held a run that is now left out
 
     @on_a_page()
     def apart(self, sql: str, limits: Limits, run: str | None = None) -> Answer:

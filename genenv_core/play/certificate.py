@@ -209,7 +209,7 @@ def _unsteady(draft: TaskDraft, domain: Domain) -> str:
             verdicts = [judged(domain, draft, messages) for _ in range(REPEATS)]
             if judged_while_played(domain) and repeatable(domain):
                 verdicts.append(answer_verdict(draft, domain, answer))
-            # Stored traces of stored tasks are judged too.
+            # Stored traces of stored tasks have to get the same verdict.
             stored = replace(draft, spec=_stored(draft.spec))
             verdicts.append(judged(domain, stored, _stored(messages)))
         except EnvironmentLost:

@@ -98,7 +98,7 @@ def answered(
     """
     if not isinstance(domain, SimulatedTools) or not any(m.get("simulated") for m in messages):
         return
-    messages = as_said(messages)  # as pi_env was asked about them
+    messages = as_said(messages)  # the form in which pi_env read them
     tools = _OwnTools(domain, draft, seed)
     turn = 0
     for place in range(len(domain.agent_messages(draft)), len(messages)):

@@ -65,7 +65,7 @@ def later_checks(
         with clock():
             ahead = probe(draft, domain)
         if late := differing(again, ahead):
-            # What comes right after itself comes in another order too.
+            # A probe right after one of the same task is in another order, too.
             itself = probe(draft, domain)
             late, order = differing(itself, ahead), order or differing(again, itself)
     found = {SetFlaw.DEPENDS_ON_ORDER: order, **({SetFlaw.DEPENDS_ON_TIME: late} if clock else {})}

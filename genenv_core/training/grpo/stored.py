@@ -170,7 +170,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         }
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        beta, self.beta = self.beta, 0.0  # the reference is scored by micro-batch
+        beta, self.beta = self.beta, 0.0  # `_reference` scores by micro-batch
         try:
             output = super()._generate_and_score_completions(inputs)
         finally:

@@ -124,9 +124,9 @@ def alone(request: UpdateRequest) -> Generator[None]:
         stack.callback(random.setstate, random.getstate())
         stack.callback(np.random.set_state, np.random.get_state())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        # TRL's loop collects garbage when it starts, and the update does when it ends; frozen, the
-        # process's own objects (a third of a second after the imports) are looked through neither
-        # time. The collection comes first: an unfrozen object is hardly ever looked at again.
+        # TRL's loop collects garbage when it starts, and the update does when it ends. Neither
+        # looks through frozen objects: the process's own take a third of a second after the
+        # imports. The update collects before it unfreezes them, into the oldest generation.
         gc.freeze()
         stack.callback(gc.unfreeze)
         stack.callback(_give_back)

@@ -123,7 +123,7 @@ def _asked(
         if name in arguments:
             continue
         if form := format_of(declared):
-            moment += timedelta(days=rng.randint(1, 20))  # what ends comes after what begins
+            moment += timedelta(days=rng.randint(1, 20))  # an end comes after its beginning
             moment = moment.replace(hour=rng.randint(7, 21), minute=rng.choice((0, 15, 30, 45)))
             arguments[name] = moment.strftime(form)
             shown = _in_words(moment, form) if in_words else arguments[name]

@@ -188,7 +188,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
 
         The user's rows come first. Raises ConfigError where there are fewer.
         """
-        # By the question: one with other functions beside it is no other request.
+        # By the question: with other functions beside it, it stays the same request.
         given = [draft for draft in self._given if in_heldout(draft.prompt) == heldout]
         rng.shuffle(given)
         given = given[:count]

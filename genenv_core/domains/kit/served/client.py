@@ -236,7 +236,7 @@ class RemoteServer(ABC):
             async with answering(where, self.timeout_s):
                 try:
                     return await http().ws_connect(where, max_msg_size=largest, headers=keyed)
-                except aiohttp.WSServerHandshakeError as error:  # which holds what was sent
+                except aiohttp.WSServerHandshakeError as error:  # its request has the key
                     return error.status, _seconds(error.headers or {})
 
         found = await self.let_in(where, ask, lambda one: one if isinstance(one, tuple) else (0, 0))

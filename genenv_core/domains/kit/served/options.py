@@ -156,6 +156,6 @@ class ServedOptions(Options):
     def meaning(self) -> JsonObject:
         """Return the options that decide tasks and verdicts."""
         where = {"url", "serve", "variables", "sessions", "timeout_s", "wait_s"}
-        # Without other rewards it is what it was before there were any: runs keep their keys.
+        # Left out while unused, so that runs from before this option keep their keys.
         unused = set[str]() if self.other_rewards else {"other_rewards"}
         return self.model_dump(mode="json", exclude={*where, *unused, *REFERENCES})
