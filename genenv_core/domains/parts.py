@@ -185,7 +185,7 @@ def skewed_weights(easy: Sequence[float], easy_skew: float) -> list[float]:
 
 
 def drawn_rate(rng: random.Random) -> float | None:
-    """Return a random success of the agent for an example of pi_env: tenths, or one in ten None."""
+    """Return a success of the agent for an example of pi_env: tenths, or None once in ten."""
     return None if rng.random() < 0.1 else rng.randint(0, 10) / 10
 
 

@@ -47,7 +47,7 @@ CANARIES = (CANARY, written({"name": "canary", "arguments": {}}), f"The answer i
 """Texts that answer no task."""
 
 CLOSED = frozenset({"yes", "no", "true", "false", "none"})
-"""Answers that a request may name without giving them away; so may it single letters."""
+"""Answers that a request may name without giving them away; so are single letters."""
 
 SHOWN = 60
 """Most characters of an answer that a check shows."""

@@ -50,7 +50,7 @@ def losses_of(name: str, algorithm: AgentAlgorithm, batch: RolloutBatch) -> Any:
 def check_losses(name: str, algorithm: AgentAlgorithm) -> None:
     """Raise TrainingError for a loss without a gradient, or one that depends on chance.
 
-    It computes its rows together, together again, and one by one. All three results must be equal.
+    It computes the rows together twice, and then one by one. All three results must be equal.
     """
     batch = _batch(name, algorithm)
     losses = losses_of(name, algorithm, batch)

@@ -192,7 +192,7 @@ class Seats:
         return next(found, None)
 
     def _other(self, shared: bool) -> Seat | None:
-        """Return a session of nobody, or with `shared` and no room the longest unused one."""
+        """Return a free session; with `shared` and no room, the longest unused one."""
         free = next((seat for seat in self._seats if seat.free), None)
         room = len(self._seats) + self._opening < self._most
         if free is not None or room or not shared:
