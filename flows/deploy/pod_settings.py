@@ -24,7 +24,8 @@ QUANTITY = worded(
 )
 NAME = worded(
     r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
-    "a name of Kubernetes: small letters, digits, dots and hyphens, none of these two at an end",
+    "a name of Kubernetes: small letters, digits, dots and hyphens, with a letter or digit at "
+    "both ends",
 )
 IMAGE = worded(
     r"^[a-z0-9][\w./:-]*(:[\w.-]+|@sha256:[0-9a-f]{64})$",

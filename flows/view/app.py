@@ -56,10 +56,11 @@ from genenv_core.report.words import spans
 from genenv_core.storage.store.protocol import Store
 
 SENT = Markup("<!-- sent -->")
-"""Where a template has said what it knows, before it asks for more: what stands before is sent."""
+"""A template writes this before it asks a slow question: the page then sends all that stands
+before."""
 
 RENEWING = "x-genenv-renewing"
-"""Header of a request for the parts of a page that change while a run is at work (live.js)."""
+"""Header of a request for the parts of a page that change while a stage is at work (live.js)."""
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -84,7 +85,7 @@ PAGES: dict[str, Callable[[Reader, Request], Page | Response]] = {
 def application(
     store: Store, *, hosts: Sequence[str] = LOCAL, token: str | None = None
 ) -> Starlette:
-    """Return the application over a store; `hosts` are the names under which it may be asked."""
+    """Return the application over a store; a request may name it by any of `hosts`."""
     reader = Reader(store)
     environment = templates(
         "flows.view", shown=shown, cell=cell, linked=linked, url=segment, query=urlencode,
@@ -140,7 +141,7 @@ def application(
 
 
 def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
-    """Yield a page as it is made; an error that comes once it is under way stands at its end."""
+    """Yield a page in pieces as its template makes it; an error on the way goes to its end."""
     waiting: list[str] = []
     try:
         for part in template.generate(values):
@@ -155,7 +156,7 @@ def pieces(template: Template, values: dict[str, Any]) -> Iterator[str]:
 
 
 def _console(sql: str) -> str:
-    """Return the address of the console with a question filled in."""
+    """Return the address of the console with this question in its field."""
     return f"/sql?{urlencode({'q': sql})}"
 
 

@@ -1,4 +1,4 @@
-"""Curves over epochs: the question they are an answer to, and the numbers for the charts."""
+"""Curves over epochs: their questions, and the numbers for the charts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from flows.view.looks import Look, looks, short_names
 from flows.view.reading import Panel, Reader
 
 MOST = 8
-"""Most lines in one picture: as many as a person can tell apart."""
+"""Most lines in one chart: as many as a person can tell apart."""
 
 FEW = 3
-"""Most lines whose intervals, and greedy lines, are drawn: more would hide each other."""
+"""Most lines with intervals and greedy lines in a chart: more would hide each other."""
 
 ENOUGH = 3
-"""Fewest runs of an arm that give an interval: that of two would reach 12.7 standard errors to each
-side, and hide every line."""
+"""Fewest runs of an arm for an interval: that of two would reach 12.7 standard errors to each side,
+and hide every line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """One chart: a column of the question, its name for people, and what to see in it.
 
-    `beside` is a second column, drawn faintly, and `named` says what it is; a chart with a `band`
-    shows alpha and k_min. `bars` says what the interval of a run is, '' where a run has none. A
+    `beside` is a second column, which the chart draws faintly, and `named` says what it is. A chart
+    with a `band` shows alpha and k_min. `bars` says what the interval of a run is, '' for none. A
     `whole` share goes from 0 to 1.
     """
 
@@ -86,16 +86,16 @@ CURVES = (
 )  # fmt: skip
 
 MEASURED = {"test": "sampled", "greedy": "greedy", "answer": "answer_probability"}
-"""Columns whose values are results on test tasks, and the measure of each."""
+"""Columns with results on test tasks, and the measure of each."""
 
 DOMAIN, ALL = "domain", "all domains"
-"""Lines that are the domains of a run, and the line of all of them."""
+"""Lines that are the domains of a run, and the name of the line of all of them."""
 
 OF_DOMAIN = {
     "test": "sampled", "greedy": "greedy", "answer": "answer_probability", "skill": "skill",
     "in_band": "share_in_band", "no_signal": "1 - share_signal", "difficulty": "difficulty",
 }  # fmt: skip
-"""Charts that have a line of each domain, and the column of the view `domains`."""
+"""Charts with a line of each domain, and the column of each in the view `domains`."""
 
 WITH_BARS = tuple(curve.column for curve in CURVES if curve.bars)
 COLUMNS = tuple(name for curve in CURVES for name in (curve.column, curve.beside) if name)
@@ -103,7 +103,7 @@ COLUMNS = tuple(name for curve in CURVES for name in (curve.column, curve.beside
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: the run or group, a name as short as it can be, its look, and a group's runs."""
+    """One line: the run or group, its shortest name, its look, and the number of a group's runs."""
 
     name: str
     short: str
@@ -113,9 +113,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The question, the charts that have something to draw, the lines, and data for the script.
+    """The question, the charts with something to draw, the lines, and data for the script.
 
-    `bars` tells whether intervals and greedy lines are drawn, `by` what a line is.
+    `bars` says whether charts draw intervals and greedy lines, `by` what a line is.
     """
 
     panel: Panel
@@ -127,7 +127,7 @@ class Curves:
 
     @property
     def words(self) -> dict[str, str]:
-        """Return what the columns of the numbers say that no table has under their names."""
+        """Return descriptions of the columns that no table of the dictionary has."""
         found: dict[str, str] = {"line": f"The {GROUPED.get(self.by, self.by)} that a line is of."}
         for curve in CURVES:
             found[curve.column] = f"{curve.title}: {curve.caption}"
@@ -141,7 +141,7 @@ class Curves:
 
     @property
     def note(self) -> str:
-        """Return what holds for all charts of several lines, in sentences; '' for one run."""
+        """Return sentences that hold for all charts of several lines; '' for one run."""
         if self.by in GROUPED:
             said = [f"A line is the mean of the runs of an {GROUPED[self.by]}."]
             if (lines := len({row["line"] for row in self.panel})) > len(self.lines):
@@ -159,7 +159,7 @@ class Curves:
         return ""
 
     def caption(self, curve: Curve) -> str:
-        """Return what a chart shows and what to see in it, in sentences."""
+        """Return sentences on what a chart shows and what to see in it."""
         said = [curve.caption]
         if self.beside(curve):
             said.append(curve.named)
@@ -183,14 +183,15 @@ class Curves:
         return self.bars and self.by == "run" and curve.bars == GAIN
 
     def starts(self, curve: Curve) -> bool:
-        """Return whether a chart has a line at its start: of one run, to hold its bars against."""
+        """Return whether a chart marks the start of its one line, to compare its bars with."""
         return len(self.lines) == 1 and self.changes(curve)
 
 
 def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
-    """Return the curves of runs: a line each, or the means of `arm` or `settings`; QueryError.
+    """Return the curves of runs: a line for each, or the mean of each group; raises QueryError.
 
-    By `domain` they are those of one run: a line for each of its domains, and one for all.
+    Groups are runs of one `arm`, or of one arm with the same `settings`. By `domain` the lines are
+    those of one run: one for each of its domains, and one for all.
     """
     many, apart = by in GROUPED, by == DOMAIN
     question = _by_group(runs, by) if many else _by_domain(runs) if apart else _by_run(runs)
@@ -232,12 +233,12 @@ def curves(reader: Reader, runs: Sequence[str], by: str = "run") -> Curves:
 
 
 def _by_run(runs: Sequence[str]) -> str:
-    """Return the question for a row a run and epoch, from epoch 0 on."""
+    """Return the question with a row for each run and epoch, from epoch 0 on."""
     return f"{_each(runs)}\nSELECT * FROM each ORDER BY line, epoch"
 
 
 def _by_domain(runs: Sequence[str]) -> str:
-    """Return the question for a row a domain and epoch, after those of all domains."""
+    """Return the question with a row for each domain and epoch, after those of all domains."""
     columns = ", ".join(f"{column} AS {name}" for name, column in OF_DOMAIN.items())
     return (
         f"{_each(runs)},\napart AS (\n    SELECT * REPLACE ('{ALL}' AS line) FROM each\n"
@@ -250,7 +251,7 @@ def _by_domain(runs: Sequence[str]) -> str:
 def _by_group(runs: Sequence[str], by: str) -> str:
     """Return the question for means over the runs of a group, with t intervals over these runs.
 
-    Settings that differ between the runs are null, and so is the interval of too few.
+    A setting that differs between the runs is null, and so is the interval over too few runs.
     """
     half = (
         f"CASE WHEN count({{0}}) >= {ENOUGH} THEN quantile[count({{0}}) - 1] END "
@@ -278,8 +279,8 @@ def _by_group(runs: Sequence[str], by: str) -> str:
 def _each(runs: Sequence[str]) -> str:
     """Return the beginning of a question: the values of each run and epoch, as `each`.
 
-    The interval of a test result is that of its gain over epoch 0, task by task, so what is hard
-    for both agents cancels; that of `skill` is the clustered one of p_hat, above chance.
+    The interval of a test result is that of its gain over epoch 0, task by task, so the difficulty
+    of a task cancels. That of `skill` is the clustered one of p_hat, above chance.
     """
     of_runs = f"WHERE {among(runs)}"
     means = ", ".join(

@@ -1,7 +1,7 @@
-"""Which settings differ between runs of one arm, and the runs that are averaged into one line.
+"""Finds which settings differ between runs of one arm, and which runs share one line.
 
-A setting is any value of the configuration except the name and root of a run. Runs that differ in
-the seed alone are repetitions. Pages compare secrets, and do not show them.
+A setting is any value of the configuration except the name and root of a run. Runs that differ only
+in the seed are repetitions. Pages compare secrets, and do not show them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from genenv_core.storage.records.differing import NO_SETTING
 from genenv_core.storage.sql.duck import text
 
 NAMED = 3
-"""Most settings that are named of a run, those with the rarest values."""
+"""Most settings that a page names for a run: those with the rarest values."""
 
 GROUPED = {"arm": "arm", "settings": "arm and its settings"}
-"""What a line can be the mean of, and its name for people."""
+"""What a line can be the mean of, with its name for people."""
 
 
 def listed(runs: Sequence[str]) -> str:
-    """Return names of runs as SQL writes a list of texts."""
+    """Return names of runs as a list of texts in SQL."""
     return ", ".join(map(text, runs))
 
 
@@ -35,10 +35,10 @@ def among(runs: Sequence[str]) -> str:
 
 
 def grouped(runs: Sequence[str], by: str) -> str:
-    """Return the question for a row a run: the name of its group, as `arm`.
+    """Return the question with a row for each run: the name of its group, as `arm`.
 
-    By `settings` this is the arm and the settings in which runs of this arm differ. Groups whose
-    names would be equal are numbered.
+    By `settings` the name has the arm, and the settings in which runs of this arm differ. Groups
+    with equal names get numbers.
     """
     if by == "arm":
         return f"SELECT run_id, arm FROM runs WHERE {among(runs)}"
@@ -55,11 +55,12 @@ FROM placed"""
 
 
 def differing(runs: str, of: str, sign: str) -> str:
-    """Return the beginning of a question that knows how the runs of an arm differ.
+    """Return the beginning of a question about how the runs of an arm differ.
 
-    `runs` is a condition on the table of runs. `of` names the columns in which runs are compared,
-    such as `arm`. `said` has a row a run and setting, `unlike` one a setting that differs, and
-    `apart` one a run that differs: `settings`, all of them, and `words`, at most three.
+    `runs` is a condition on the table of runs. `of` names the columns that group the runs, such as
+    `arm`. The question's tables: `said` has a row for each run and setting, `unlike` one for each
+    setting that differs, and `apart` one for each run that differs, with `settings`, all of them,
+    and `words`, at most three.
     """
     most = f"'{sign}' || {_shown('setting', 'value', 'words')}"
     return f"""said AS (
@@ -89,9 +90,9 @@ apart AS (
 
 
 def settings(runs: str) -> str:
-    """Return the question for a row a run and setting, of the runs that meet a condition.
+    """Return the question with a row for each run and setting, for runs that meet a condition.
 
-    `value` is JSON, in which "4" is not 4; `words` are the same as people write it.
+    `value` is JSON, in which "4" is not 4; `words` are the same value as people write it.
     """
     apart = ", ".join(text(one) for one in NO_SETTING)
     return f"""    SELECT r.run_id, r.arm, r.domain, substr(n.fullkey, 3) AS setting,
@@ -103,10 +104,10 @@ def settings(runs: str) -> str:
 
 
 def set_apart(settings: Iterable[Row], domains: Mapping[str, str]) -> dict[str, str]:
-    """Return how each run differs from the others of its domain, as `apart` of `differing` says it.
+    """Return how each run differs from the others of its domain, as `apart` of `differing` does.
 
-    `settings` has a row a setting: its name, then its value as JSON in each run, in the order of
-    `domains`, None where a run has none.
+    `settings` has a row for each setting: its name, then its value as JSON in each run, in the
+    order of `domains`, None where a run lacks the setting.
     """
     found: dict[str, list[tuple[int, str]]] = {run: [] for run in domains}
     for row in settings:
@@ -127,14 +128,14 @@ def set_apart(settings: Iterable[Row], domains: Mapping[str, str]) -> dict[str, 
 
 
 def _rarest(words: Sequence[tuple[int, str]]) -> str:
-    """Return the first few of words with how often each is, and how many more there are."""
+    """Return the first few of the words, the rarest ones first, and how many more there are."""
     named = ", ".join(sorted(word for _, word in sorted(words)[:NAMED]))
     left = len(words) - NAMED
     return named + (f" and {left} more" if left > 0 else "")
 
 
 def _said(name: str, value: str) -> str:
-    """Return a value that is JSON in the words of `_shown`."""
+    """Return a JSON value in words, as `_shown` writes it in SQL."""
     read = json.loads(value)
     kept = setting(read, name)
     words = str(kept) if isinstance(read, str) or kept != read else value
@@ -142,14 +143,14 @@ def _said(name: str, value: str) -> str:
 
 
 def more(count: str, most: int) -> str:
-    """Return what SQL puts behind the first few of a list: how many more there are."""
+    """Return SQL for the text behind the first few of a list: how many more there are."""
     return (
         f"|| CASE WHEN {count} > {most} THEN ' and ' || ({count} - {most}) || ' more' ELSE '' END"
     )
 
 
 def _shown(name: str, value: str, words: str) -> str:
-    """Return a setting's words, cut to one line, or that they are hidden, as `shown.setting`."""
+    """Return SQL for a setting's words on one line; a secret is hidden as in `shown.setting`."""
     secret = f"regexp_matches({name}, {text(SECRET.pattern)}, 'i')"
     plain = rf"regexp_replace({words}, '://[^/@\s]+@', '://{HIDDEN}@', 'g')"
     return (

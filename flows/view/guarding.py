@@ -30,7 +30,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
     )
 )
-"""Content security policy: nothing from elsewhere, no script or style in the markup."""
+"""Content security policy: nothing from other hosts, no script or style in the markup."""
 
 HEADERS = {
     "content-security-policy": POLICY,
@@ -45,14 +45,14 @@ HEADERS = {
 METHODS = ("GET", "HEAD")
 COOKIE = "genenv-view"
 TOKEN = "token"
-"""The parameter of the first address, which a cookie replaces."""
+"""The parameter with the token in the first address; later requests have a cookie."""
 
 
 class Guard:
-    """Middleware that refuses what other origins or strangers ask, and sets the headers above."""
+    """Middleware that refuses requests of other origins and strangers, and sets `HEADERS`."""
 
     def __init__(self, app: ASGIApp, token: str | None = None) -> None:
-        """Guard an application; with a token, only who knows it may ask."""
+        """Guard an application; with a token, only requests that have it may pass."""
         self._app = app
         self._token = token
         # Cookies are of a host, whatever the port: two servers on it keep theirs apart.
@@ -76,7 +76,7 @@ class Guard:
         await (refused or self._app)(scope, receive, marked)
 
     def _refused(self, request: Request) -> Response | None:
-        """Return the answer to a request that is not passed on, None for one that is."""
+        """Return the answer that refuses a request, None for one to pass on."""
         if request.method not in METHODS:
             return PlainTextResponse("this page is read-only\n", 405)
         if not _own(request):

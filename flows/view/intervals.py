@@ -1,6 +1,6 @@
-"""Intervals in SQL, so that an interval of a page is in the question that the page shows.
+"""Intervals in SQL, so that a page's question contains its intervals.
 
-Their formulas stand in the view `test_gains`, with their sources, and are read from it.
+The view `test_gains` has their formulas, with their sources; this module reads them from it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ Z = "1.959963984540054e0"
 """The .975 quantile of the normal distribution, as a double."""
 
 ENDS = ("greatest", "least")
-"""How `test_gains` keeps the lower and the upper end of an interval within what can be."""
+"""How `test_gains` limits the lower and the upper end of an interval to possible values."""
 
 
 def t975(df: str) -> str:
-    """Return the .975 quantile of Student's t for an SQL expression of the degrees of freedom.
+    """Return SQL for the .975 quantile of Student's t, from SQL for the degrees of freedom.
 
-    It is that of the view `test_gains`, where the formula stands with its source.
+    The view `test_gains` has the formula, with its source.
     """
     written = re.sub(r"\bdf\b", f"({df})", re.sub(r"\bz\b", Z, _formula()))
     return f"CASE WHEN {df} < 1 THEN NULL ELSE {written} END"
 
 
 def paired(pairs: str, by: str, least: int = 2, verdicts: str = "false") -> str:
-    """Return the question for the mean of the differences `apart` of a relation, a row a `by`.
+    """Return the question for means of the column `apart` of a relation, with a row for each `by`.
 
     `same` counts the differences and `others` the rows without one. `low` and `high` are the ends
     of the 95 % interval, as in the view `test_gains`, null for fewer than `least`. `verdicts` is
@@ -52,13 +52,13 @@ FROM (
 
 
 def _formula() -> str:
-    """Return what stands in `test_gains` for degrees `df` and the normal quantile `z`."""
+    """Return the formula of `test_gains` for degrees `df` and the normal quantile `z`."""
     return _of_view(r"CASE df\b.*?\bEND\b")
 
 
 @cache
 def _of_view(pattern: str) -> str:
-    """Return the one part of `test_gains` that a pattern fits, in one line."""
+    """Return the only part of `test_gains` that fits a pattern, on one line."""
     (gains,) = [view for view in views() if view.name == "test_gains"]
     (found,) = re.findall(pattern, gains.select, re.DOTALL)
     return " ".join(found.split())

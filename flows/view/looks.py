@@ -23,18 +23,19 @@ MARKS = (
 DASHES = (
     (), (9, 4), (3, 3), (11, 3, 2, 3), (15, 4), (6, 6), (11, 3, 2, 3, 2, 3), (2, 6),
 )  # fmt: skip
-"""Lengths of strokes and gaps in pixels. The first alone is solid, so that it shines through."""
+"""Lengths of strokes and gaps in pixels. Only the first is solid, so that it shows through the gaps
+of the others."""
 
 LEAST_CUT = 4
-"""Letters from which on a common beginning is cut off."""
+"""Fewest letters of a common beginning that `short_names` cuts off."""
 
 BREAKS = "-_. :/"
-"""Letters after which a name may be cut."""
+"""Letters behind which `short_names` may cut a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The colour of a line, by its name in the style sheet, its dashes, and the mark of a point."""
+    """The look of a line: its colour by its name in the style sheet, its dashes, and its mark."""
 
     colour: str
     dash: tuple[int, ...]
@@ -42,22 +43,22 @@ class Look:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Return the look as the script of the page reads it."""
+        """Return the look in the form that the page's script reads."""
         return asdict(self)
 
 
 def look_of(index: int) -> Look:
-    """Return the look of the line of this number, from 0; the first 56 are different."""
+    """Return the look of line number `index`, from 0; the first 56 differ."""
     return Look(colour_of(index), DASHES[index % len(DASHES)], MARKS[index % len(MARKS)])
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
-    """Return the look of each line by its name, whatever the order in which they come."""
+    """Return the look of each line by its name, in any order of the names."""
     return {name: look_of(index) for index, name in enumerate(sorted(set(names)))}
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return each name without the beginning that all have in common, which becomes "…"."""
+    """Return each name with "…" for the beginning that all share."""
     whole = list(dict.fromkeys(names))
     columns = takewhile(lambda letters: len(set(letters)) == 1, zip(*whole, strict=False))
     common = [letters[0] for letters in columns] if len(whole) > 1 else []

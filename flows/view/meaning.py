@@ -1,4 +1,4 @@
-"""What the columns of an answer say, in the words of the data dictionary."""
+"""Describes the columns of an answer, in the words of the data dictionary."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from functools import cache
 from schemas.relations import describe
 
 EVERY = "run_id"
-"""The column that each table begins with: on a page it is the run that the page is of."""
+"""The first column of each table; on a page it is the page's own run."""
 
 
 RENAMED = re.compile(r"(?:\(|,|\bSELECT\b)\s*(?:\w+\.)?(\w+) AS (\w+)")
-"""A column under another name, as `tasks_valid AS valid`."""
+"""Matches a column under another name, as `tasks_valid AS valid`."""
 
 
 def meanings(
     columns: Iterable[str], sql: str, words: Mapping[str, str] | None = None
 ) -> list[tuple[str, str]]:
-    """Return name and description of the columns that a table or view of a question has, in order.
+    """Return name and description of those columns that a relation of the question has, in order.
 
     Of several relations that the question names, the first one with a column of that name describes
-    it, or with the column that the question gives this name. `words` describe those that the
-    question makes itself; without them such a column is left out, and so is `run_id`.
+    it, or with the column to which the question gives that name. `words` describe columns that the
+    question makes itself. It leaves out any other column, and `run_id`.
     """
     relations = [name for name in re.findall(r"\w+", sql) if name in described()]
     renamed = {name: column for column, name in RENAMED.findall(sql)}

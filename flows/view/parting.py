@@ -1,4 +1,4 @@
-"""An attempt held against the expected answer: the first place where they part, marked in both."""
+"""Compares an attempt with the expected answer, and marks in both where they first differ."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from genenv_core.report.folding import folded
 from genenv_core.types import Message
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
-"""A word, or a sign: nothing smaller is marked."""
+"""Matches a word or a sign: a mark never begins inside of one."""
 
 SHORT_ANSWER = 50
-"""Words of an expected text that is looked for inside of a longer answer."""
+"""Most words of an expected text to look for inside of a longer answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A text or a call, cut where it parts from what it is held against."""
+    """A text or a call, cut where it begins to differ from the other side."""
 
     text: str
     is_call: bool = False
     marked: str = ""
-    """What follows `text` and differs."""
+    """The part from the difference on."""
     ends: bool = False
-    """Whether the other one goes on here."""
+    """Whether this side ends here and the other one goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenTurn:
-    """A turn as pages show it; `times` equal answers of tools in a row are one."""
+    """A turn as pages show it; `times` counts equal answers of tools in a row."""
 
     role: str
     name: str
@@ -42,7 +42,7 @@ class SpokenTurn:
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """An attempt beside the expected answer: what was asked, what was said then, and the answer."""
+    """An attempt beside the expected answer: the request, the turns after it, and the answer."""
 
     request: tuple[SpokenTurn, ...]
     said: tuple[SpokenTurn, ...]
@@ -50,7 +50,7 @@ class HeldAttempt:
 
 
 Difference = tuple[int | None, int | None]
-"""Where two texts begin to differ, in characters of each; None for the one that ends before."""
+"""Where two texts begin to differ, in characters of each; None for the text that ends first."""
 
 
 def shown_turns(spoken: Sequence[Turn]) -> tuple[SpokenTurn, ...]:
@@ -65,10 +65,10 @@ def shown_turns(spoken: Sequence[Turn]) -> tuple[SpokenTurn, ...]:
 
 
 def held(messages: Sequence[Message], expected: str, *, failed: bool) -> HeldAttempt:
-    """Return an attempt beside the expected answer; marks where they part in one that failed.
+    """Return an attempt beside the expected answer; in a failed one, with marks where they differ.
 
-    Where calls are expected, the calls of all turns are compared in their order, else the last text
-    of the agent. Raises nothing.
+    Where the answer has calls, it compares the calls of all turns in their order, else the last
+    text of the agent. Raises nothing.
     """
     spoken = shown_turns(turns(messages))
     start = next((n for n, turn in enumerate(spoken) if turn.role == "assistant"), len(spoken))
@@ -85,13 +85,13 @@ def held(messages: Sequence[Message], expected: str, *, failed: bool) -> HeldAtt
 
 
 Place = tuple[int, int]
-"""A turn and a piece of it."""
+"""A turn's index, and the index of a piece in it."""
 
 Sides = tuple[tuple[SpokenTurn, ...], tuple[Piece, ...]]
 
 
 def _calls_apart(said: tuple[SpokenTurn, ...], wanted: tuple[Piece, ...]) -> Sides:
-    """Return both with marks at the first call that differs, is missing or is too many."""
+    """Return both sides, with marks at the first call that differs, is missing or is extra."""
     places = [place for place in _places(said) if _at(said, place).is_call]
     calls = [n for n, piece in enumerate(wanted) if piece.is_call]
     for place, n in zip(places, calls, strict=False):
@@ -109,7 +109,7 @@ def _calls_apart(said: tuple[SpokenTurn, ...], wanted: tuple[Piece, ...]) -> Sid
 
 
 def _texts_apart(said: tuple[SpokenTurn, ...], wanted: tuple[Piece, ...]) -> Sides:
-    """Return both with marks at the first word of the last answer that differs."""
+    """Return both sides, with marks at the first word of the last answer that differs."""
     last = max((n for n, turn in enumerate(said) if turn.role == "assistant"), default=None)
     places = [place for place in _places(said) if place[0] == last and not _at(said, place).is_call]
     if not places:
@@ -124,10 +124,10 @@ def first_difference(expected: str, said: str, *, within: bool = False) -> Diffe
     """Return where two texts begin to differ, by words and signs; None where they do not.
 
     Args:
-        expected: what should be said.
-        said: what was said.
-        within: whether `expected` may stand anywhere in `said`, its capitals apart, so that it is
-            compared where most of its words are.
+        expected: the right text.
+        said: the agent's text.
+        within: whether `expected` may stand anywhere in `said`, in any case; then the
+            comparison begins where most of its words match.
     """
     ours, theirs = list(TOKEN.finditer(expected)), list(TOKEN.finditer(said))
     a, b = ([one[0].casefold() if within else one[0] for one in side] for side in (ours, theirs))
@@ -144,13 +144,13 @@ def first_difference(expected: str, said: str, *, within: bool = False) -> Diffe
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return how many words two lists have in common before the first that differs."""
+    """Return how many words two lists share before the first difference."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((n for n, (one, other) in pairs if one != other), min(len(a), len(b)))
 
 
 def _places(said: Sequence[SpokenTurn]) -> list[Place]:
-    """Return where the agent says something."""
+    """Return the places in which the agent says something."""
     return [
         (n, at)
         for n, turn in enumerate(said)
@@ -178,7 +178,7 @@ def _marked(
 
 
 def _cut(pieces: tuple[Piece, ...], at: int | None, start: int | None) -> tuple[Piece, ...]:
-    """Return pieces, one of them cut where the mark begins; None: the mark says that they end."""
+    """Return the pieces with one of them cut at the mark; None marks that they end."""
     if at is None:
         return (*pieces, Piece("", ends=True))
     if start is None:

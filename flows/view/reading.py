@@ -1,7 +1,7 @@
-"""Answers the questions of pages to the pools: SQL, by a confined process that stays open.
+"""Answers the questions of pages to the pools: SQL, in a confined process that stays open.
 
-The tables are those of a moment at most `FRESH_S` ago: when a run has written since, the next page
-sees it. Nothing is written, to the root or elsewhere.
+The tables are at most `FRESH_S` seconds old: when a run has written since, the next page sees it.
+This module writes nothing, neither to the root nor to any other place.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from schemas.registry import TABLES
 Row = dict[str, Any]
 
 FRESH_S = 2.0
-"""Seconds for which a look at the root's records counts as current."""
+"""Seconds for which a look at the root's records stays current."""
 
 PAGE = Limits(timeout_s=20.0, memory="1GB", rows=5000)
-"""What one question of a page may use."""
+"""The limits of one question of a page."""
 
 FEW_RUNS = 8
-"""Most runs of a root whose pages share one process: the tables of each run are opened for each
-question, so that a hundred of them would take seconds."""
+"""Most runs of a root whose pages share one process: each question opens the tables of all these
+runs, so with a hundred of them it would take seconds."""
 
 MOST_SINGLE = 3
-"""Processes for one run each that stay open in a root with more runs."""
+"""Most processes for one run each that stay open, in a root with more runs."""
 
 APART = 2
-"""Questions at a time that have a process of their own, which may use all that its limits allow."""
+"""Most questions at a time with a process of their own, each of which may use all of its limits."""
 
 LARGE = frozenset(one.name for one in TABLES.values() if one.kind == "payload")
-"""Tables that are not fetched from a store elsewhere unless a question names them."""
+"""Tables that a page fetches from a store elsewhere only where its question names them."""
 
 
 MORE = {"memory": "4GB", "timeout": "600"}
-"""By option of `genenv sql`: a limit above that of every page, as an example."""
+"""For each option of `genenv sql`, a limit above that of every page, as an example."""
 
 
 @contextmanager
 def on_a_page() -> Generator[None]:
-    """Say of a question that reached a limit what helps on a page, which has no options."""
+    """Turn the error of a question that reached a limit into one whose remedy works on a page."""
     try:
         yield
     except QueryLimit as error:
@@ -65,9 +65,9 @@ def on_a_page() -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One question of a page, its answer, and whether the answer was cut off.
+    """One question of a page, its answer, and whether a limit cut the answer off.
 
-    `sql` is what was asked, to the letter: `genenv sql` gives the same rows.
+    `sql` is the question, to the letter: `genenv sql` gives the same rows.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Panel:
 
     @classmethod
     def of(cls, name: str, title: str, sql: str, answer: Answer) -> Panel:
-        """Return the panel of an answer; what Python has no value for is text."""
+        """Return the panel of an answer; values that Python lacks become text."""
         frame = spelled(answer.frame)
         return cls(name, title, sql, frame.to_dicts(), frame.columns, answer.truncated)
 
@@ -90,12 +90,12 @@ class Panel:
         return len(self.rows)
 
     def __bool__(self) -> bool:
-        """An answer of no rows is an answer: True, whatever the length."""
+        """Return True: an answer without rows is an answer."""
         return True
 
     @property
     def first(self) -> Row | None:
-        """The first row, None without any."""
+        """The first row, None without rows."""
         return self.rows[0] if self.rows else None
 
     def known(self, columns: Sequence[str]) -> list[str]:
@@ -105,32 +105,32 @@ class Panel:
 
 
 ROW = "row"
-"""The parameter that says which row of a long table a page lists first."""
+"""The parameter with the row of a long table that a page lists first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paged:
-    """The first row that a page lists of a long table, and what else was asked of the page."""
+    """The first row of a long table that a page lists, and the other parameters of the page."""
 
     first: int = 0
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, asked: Mapping[str, str]) -> Self:
-        """Return what the parameters of an address say; raises QueryError."""
+        """Return the parameters of an address; raises QueryError for a wrong row."""
         others = {name: value for name, value in asked.items() if name != ROW}
         return cls(whole_number(asked, ROW) or 0, others)
 
     def at(self, row: int) -> dict[str, str]:
-        """Return the parameters of the page that begins with a row."""
+        """Return the parameters of the page that begins with this row."""
         return {**self.asked, ROW: str(max(0, row))}
 
 
 class Reader:
-    """The pools of a root, or of one of its runs, for many pages at once; close it in the end."""
+    """The pools of a root, or of one of its runs, for many pages at once; `close` it at the end."""
 
     def __init__(self, store: Store, run: str | None = None) -> None:
-        """Look at the runs of a store, or at one of them; nothing is asked yet."""
+        """Take a store, or one run of it, and ask nothing yet."""
         self.store = store
         self._run = run
         self._single = OrderedDict[str, Reader]()
@@ -148,7 +148,7 @@ class Reader:
     def of(self, run: str) -> Reader:
         """Return a reader of one run, which opens no files of the others.
 
-        A few runs cost little, so their pages share this reader; so does a run that is not there.
+        In a root with few runs their pages share this reader, and so does a run that is not there.
         """
         runs = len(self._runs) or len(list_runs(self.store))
         if runs <= FEW_RUNS or not is_there(self.store, run):
@@ -162,7 +162,7 @@ class Reader:
         return reader
 
     def retire(self) -> None:
-        """End the process once it has answered; later questions have one each."""
+        """End the process after its present answer; later questions get a process each."""
         with self._lock:
             self._retired = True
             if self._session is not None:
@@ -170,13 +170,13 @@ class Reader:
             self._session = None
 
     def panel(self, name: str, title: str, sql: str) -> Panel:
-        """Ask one question; raises QueryError."""
+        """Ask one question, and return its panel; raises QueryError."""
         return Panel.of(name, title, sql, self.ask(sql))
 
     @on_a_page()
     def ask(self, sql: str) -> Answer:
         """Return the answer to one question; raises QueryError."""
-        # Some tables are fetched for this question alone.
+        # A question about large tables of a store elsewhere gets a process that fetches them.
         if self._retired or not tables_named(sql) <= self._small:
             return self.apart(sql, PAGE)
         session = self._current()
@@ -186,15 +186,14 @@ class Reader:
             newer = self._current(suspicious=isinstance(error, TablesError))
             if newer is session:
                 raise
-        return newer.ask(sql)  # the first one was retired, ended, or held a run that is left out
+        return newer.ask(sql)  # the first one has ended, or held a run that is now left out
 
     @on_a_page()
     def apart(self, sql: str, limits: Limits, run: str | None = None) -> Answer:
-        """Return the answer of a process of its own, within these limits; raises QueryError.
+        """Return the answer of a new process within these limits; raises QueryError.
 
-        With `run`, the tables have the rows of that run alone.
-
-        Others wait meanwhile, so that many questions at once do not take the machine's memory.
+        With `run`, the tables have only the rows of that run. At most `APART` such questions run at
+        a time, so that many at once do not take the machine's memory.
         """
         run = run or self._run
         with self._apart:
@@ -207,7 +206,7 @@ class Reader:
             )
 
     def left_out(self) -> dict[str, str]:
-        """Return, by run id, why the answers leave a run out."""
+        """Return the runs that the answers leave out, each with the reason."""
         with self._lock:
             known = left_out(self.store).items()
             return {
@@ -217,7 +216,7 @@ class Reader:
             }
 
     def close(self) -> None:
-        """End the process that answers."""
+        """End the processes that answer."""
         with self._lock:
             if self._session is not None:
                 self._session.close()
@@ -226,7 +225,7 @@ class Reader:
                 self._single.popitem()[1].close()
 
     def _current(self, *, suspicious: bool = False) -> SqlSession:
-        """Return a session over the present tables; `suspicious` also checks each file."""
+        """Return a session over the present tables; with `suspicious`, check each file first."""
         with self._lock:
             session, now = self._session, time.monotonic()
             if session is not None and not session.alive:
@@ -252,7 +251,7 @@ class Reader:
             return newer
 
     def _found(self, *, check: bool) -> list[RunSource]:
-        """Return the runs, without those whose files did not fit when they were last checked."""
+        """Return the runs, without those whose files failed the last check."""
         only = () if self._run is None else (self._run,)
         found = sources(self.store, only, tables=self._small)
         if check:
@@ -264,7 +263,7 @@ class Reader:
 
 
 def _signature(found: list[RunSource]) -> str:
-    """Return what changes when a run has written."""
+    """Return a digest that changes when a run has written."""
     said = [
         (
             source.run_id,
@@ -277,7 +276,7 @@ def _signature(found: list[RunSource]) -> str:
 
 
 def parameter(values: Mapping[str, str], name: str, allowed: Mapping[str, str]) -> str:
-    """Return a parameter that must be one of some words, the first of them by default."""
+    """Return a parameter with a value among `allowed`, by default the first; raises QueryError."""
     given = values.get(name) or next(iter(allowed))
     if given not in allowed:
         raise QueryError(f"{name}={given!r}: write one of {', '.join(allowed)}")
@@ -285,7 +284,7 @@ def parameter(values: Mapping[str, str], name: str, allowed: Mapping[str, str]) 
 
 
 def whole_number(values: Mapping[str, str], name: str) -> int | None:
-    """Return a parameter that must be a whole number from 0 on; None when it is not given."""
+    """Return a parameter that is a whole number from 0 on, None without it; raises QueryError."""
     given = values.get(name, "")
     if not given:
         return None

@@ -16,7 +16,7 @@ from genenv_core.storage.store.opening import open_store
 from genenv_core.storage.store.protocol import Store
 
 GRACE_S = 3
-"""Seconds in which answers under way may end."""
+"""Seconds that answers in progress have to end."""
 
 
 def serve(store: Store, host: str, port: int, say: Callable[[str], object]) -> None:

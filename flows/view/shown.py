@@ -1,4 +1,4 @@
-"""Values as pages show them."""
+"""Writes values as pages show them."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ from genenv_core.hiding import visible, without_secrets
 from genenv_core.report.words import number, whole
 
 LONGEST = 400
-"""Letters of a text that a table shows; the page of the row shows all of it."""
+"""Most letters of a text in a table; the page of the row shows all of it."""
 
 SHORT = 44
-"""Letters of a text that stays on one line."""
+"""Most letters of a text that stays on one line."""
 
 RUNS = ("run_id", "computed_by", "branch_of")
 BELOW = {"task_id": "tasks", "base_task_id": "tasks", "trace_id": "traces"}
-"""Columns whose values have pages: those of runs, and those below a run."""
+"""Columns with ids whose pages lie below their run, and the part of the path between."""
 
 DIGITS = 8
-"""Letters of a digest that tell it from others of a run."""
+"""First letters of a digest that pages show: enough to tell those of one run apart."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 ROW = re.compile(r"([a-z])0*(\d+)-[0-9a-f]{8}-0*(\d+)(?:\.0*(\d+))?")
-"""The id of a row, as `genenv_core.ids` makes it: its kind, epoch, stage, place and sample."""
+"""Matches the id of a row, as `genenv_core.ids` makes it: kind, epoch, stage, place and sample."""
 
 TASK_ID = r"t\d{6,}-[0-9a-f]{8}-\d{7,}"
-"""The whole id of a task, as Python's and DuckDB's patterns write it."""
+"""The pattern of a task's whole id, in Python's and DuckDB's form alike."""
 
 TASK = re.compile(rf"\b({TASK_ID})\b(?!\.\d)")
-"""The whole id of a task within words: one that a cut text ends in has fewer digits."""
+"""Matches the whole id of a task within words; a text that is cut inside of an id ends in a shorter
+one."""
 
 WORDS = "detail"
-"""The column of words that name tasks."""
+"""The column with words that name tasks."""
 
 DIFFICULTY = "difficulty"
-"""The column whose numbers are whole in most domains."""
+"""The column with numbers that are whole in most domains."""
 
 COLOURS = 7
-"""Colours of lines and groups; the style sheet names them s0, s1 and so on."""
+"""Number of colours for lines and groups; the style sheet names them s0, s1 and so on."""
 
 
 def shown(value: Any) -> str:
@@ -79,7 +80,7 @@ def cell(value: Any, column: str = "", run: str = "") -> Markup:
 
 
 def brief(text: str) -> str:
-    """Return a digest or the id of a row, cut to what tells it from others; any other text as is.
+    """Return a digest or the id of a row, cut to its telling part; any other text as it is.
 
     An id keeps its kind, epoch, place and sample: `g000003-f628b418-0000012.0001` is `g3…12.1`.
     """
@@ -94,7 +95,7 @@ def brief(text: str) -> str:
 def named(value: Any, place: str = "") -> Markup:
     """Return a value as text, linked to a place if there is one.
 
-    What is cut has the whole as its title, and a button beside it that copies the whole.
+    A cut text has the whole as its title, and a button beside it that copies the whole.
     """
     said = shown(value)
     cut = brief(said)
@@ -108,16 +109,16 @@ def named(value: Any, place: str = "") -> Markup:
 
 
 def copying(text: str) -> Markup:
-    """Return a button that copies a text; static/copy.js says that it did."""
+    """Return a button that copies a text; static/copy.js confirms the copy."""
     return Markup(
         '<button type="button" class="copy-id" value="{}" aria-label="copy {}"></button>'
     ).format(text, visible(text))
 
 
 def linked(value: Any, column: str, run: str) -> Markup:
-    """Return a value as text, an id as a link to the page of what it names.
+    """Return a value as text, and an id as a link to its page.
 
-    In words, such as `same words as` and a task, the ids of tasks are links and stand whole.
+    In words, such as `same words as` and a task, the ids of tasks are links and stay whole.
     """
     if column == DIFFICULTY:
         return named(whole(value) if isinstance(value, float) else value)
@@ -133,7 +134,7 @@ def linked(value: Any, column: str, run: str) -> Markup:
 
 
 def setting(value: Any, name: str) -> Any:
-    """Return the value of a setting, hidden where its name says that it is secret."""
+    """Return the value of a setting, hidden where the setting's name marks a secret."""
     last = name.rsplit(".", 1)[-1]
     return without_secrets({last: value})[last]
 
@@ -144,7 +145,7 @@ def segment(text: object) -> str:
 
 
 def _place(value: str, column: str, run: str) -> str:
-    """Return the page of what an id names, '' for an id without a page."""
+    """Return the address of an id's page, '' for an id without a page."""
     if column in RUNS:
         return path_of(value)
     if column in BELOW and run:
@@ -153,5 +154,5 @@ def _place(value: str, column: str, run: str) -> str:
 
 
 def colour_of(index: int) -> str:
-    """Return the name of a line's or group's colour."""
+    """Return the name of the colour of line or group number `index`."""
     return f"s{index % COLOURS}"

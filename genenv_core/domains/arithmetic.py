@@ -1,9 +1,9 @@
 """The domain `arithmetic`: pi_env writes `43 + 8 - 4`, and pi_agent answers `47`.
 
-Prompts and answers are a few tokens long, so that a pretrained model of 100 M parameters can be
-trained on them without a GPU. The difficulty is the number of signs. After the first number there
-are digits: with three shots, SmolLM2-135M has P(answer) .69 on sums such as `13 + 8`, and .12 on
-sums such as `13 + 18`.
+Prompts and answers are a few tokens long, so a pretrained model of 100 M parameters can train on
+them without a GPU. The difficulty is the number of signs. Only the first number may have two
+digits: with three shots, SmolLM2-135M has P(answer) .69 on sums such as `13 + 8`, and .12 on sums
+such as `13 + 18`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ class ArithmeticOptions(Options):
     """Options of the domain arithmetic, from `domain.options` of the run's configuration."""
 
     terms: int = Field(default=4, ge=2, le=MOST_TERMS)
-    """Most numbers in one task; a task with more is out of range."""
+    """Most numbers in one task; `read` refuses a task with more as out of range."""
     first: int = Field(default=50, ge=DIGIT, le=LARGEST)
     """Largest first number of a task; with a larger one it is out of range."""
     others: int = Field(default=DIGIT, ge=DIGIT, le=LARGEST)
     """Largest of the numbers after it."""
     minus: bool = True
-    """Whether numbers are taken away as well as added; false: a task with - is out of range."""
+    """Whether tasks subtract numbers as well as add them; false: `read` refuses a task with a minus
+    sign."""
 
 
 class Arithmetic(SolvedDomain[ArithmeticOptions]):
@@ -63,8 +64,8 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
     def read(self, text: str) -> TaskDraft | Rejected:
         """Return the task of a program, or why it is no task.
 
-        Nothing falls below zero on the way, and the result is not one of the numbers: who repeats a
-        number of the request has not worked it out.
+        No result on the way is below zero. The last result is none of the numbers, so an agent that
+        repeats a number of the request has no right answer.
         """
         numbers = [int(number) for number in re.findall("[0-9]+", text)]
         for number, most in zip(numbers, self._most(len(numbers)), strict=True):
@@ -94,16 +95,16 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
         return [draft.ground_truth]
 
     def example_weights(self) -> list[float]:
-        """Return the shares of the levels in the agent's examples, nearly all of the easiest.
+        """Return the shares of the levels in the agent's examples; nearly all are of the easiest.
 
         A model of 100 M parameters learns little from long ones.
         """
         return env_weights(self.highest(), 1.0)
 
     def env_prompt(self, rate: float | None, base: str) -> list[Message]:
-        """Return pi_env's prompt: one sentence on what to write, then its usual request.
+        """Return pi_env's prompt: one sentence on what to write, then the usual request.
 
-        The kit's rules with their example would be most of what a short task costs.
+        The kit's rules with their example would be longer than most tasks.
         """
         signs = "+ or -" if self.options.minus else "+"
         rules = (
@@ -113,17 +114,17 @@ class Arithmetic(SolvedDomain[ArithmeticOptions]):
         return with_rules(rules if self.options.explain else "", env_request(rate, base))
 
     def _most(self, count: int) -> list[int]:
-        """Return the largest that each of so many numbers may be."""
+        """Return the largest value allowed for each of `count` numbers."""
         return [self.options.first, *[self.options.others] * (count - 1)]
 
     def env_grammar(self, context: Context) -> Grammar:
-        """Return the spelling of programs with as many numbers as there may be."""
+        """Return a regular expression for programs with as many numbers as the options allow."""
         spelled = f"{_NUMBER}( [{'+-' if self.options.minus else '+'}] {_NUMBER})"
         return Grammar("regex", f"{spelled}{{1,{self.levels()}}}")
 
 
 def _running(text: str) -> list[int]:
-    """Return the results on the way of `43 + 8 - 4`, its first number first."""
+    """Return all results while working out `43 + 8 - 4`; the first one is its first number."""
     first, *rest = text.split()
     results = [int(first)]
     for sign, number in zip(rest[::2], rest[1::2], strict=True):

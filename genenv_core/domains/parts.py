@@ -1,7 +1,7 @@
-"""Parts that domains of programs share: options, shares of difficulties, draws, what pi_env reads.
+"""Parts that domains share: options, shares of difficulties, draws, and pi_env's request.
 
-A task falls into the held-out bucket or the rest by a hash of its fingerprint, often its program in
-its canonical spelling, so base and seed data never meet the held-out tasks, whatever the seeds.
+A hash of a task's fingerprint, often its program in its canonical spelling, decides whether it is
+held out. So base and seed data never meet the held-out tasks, whatever the seeds.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ AIM = (
     "more, easier ones where it solves less. Write a new program, no copy of the base and none of "
     "this example:"
 )
-"""What rules for pi_env say of `env_request`, before a request and the program that answers it."""
+"""What pi_env's rules say about `env_request`; an example request and program follow."""
 
 Options = TypeVar("Options", bound=BaseModel)
 
 
 def read_options(model: type[Options], options: Mapping[str, Any], domain: str) -> Options:
-    """Return the options of a domain out of a configuration; raises ConfigError on bad ones."""
+    """Return the options of a domain from a configuration; raises ConfigError on bad ones."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
@@ -44,7 +44,7 @@ def read_options(model: type[Options], options: Mapping[str, Any], domain: str) 
 
 
 def in_heldout(fingerprint: str) -> bool:
-    """Return whether a task of this fingerprint can only be a held-out task."""
+    """Return whether the hash of a fingerprint holds its task out: one task in five."""
     return hashlib.sha256(fingerprint.encode()).digest()[0] % HELDOUT_ONE_IN == 0
 
 
@@ -61,16 +61,16 @@ def distinct(
 ) -> list[TaskDraft]:
     """Return `count` distinct tasks, all inside or all outside of the held-out bucket.
 
-    Fingerprints say which tasks are equal, and which are held out.
+    Fingerprints decide which tasks are equal, and which are held out.
 
     Args:
         count: how many tasks.
-        hardest: difficulties are 1 to this.
+        hardest: the highest difficulty; they begin with 1.
         pick: chooses a difficulty among those that still have new tasks.
         draw: draws a task of a difficulty.
         heldout: whether the tasks are of the held-out bucket.
         domain: the domain's name, for the error.
-        bounds: the options that bound its tasks, for the error; '' names none.
+        bounds: the options that bound its tasks, for the error; '' for none.
         more: how to get more tasks, for the error.
 
     Raises:
@@ -99,9 +99,9 @@ def draw_open(
     weights: Sequence[float],
     draw: Callable[[int], TaskDraft],
 ) -> TaskDraft:
-    """Draw a task of a difficulty chosen by weight that is not in the held-out bucket.
+    """Return a task outside of the held-out bucket, of a difficulty drawn by weight.
 
-    Raises ConfigError when all of many draws are of that bucket.
+    Raises ConfigError when `TRIES` draws in a row are held out.
     """
     held = ""
     for _ in range(TRIES):
@@ -136,7 +136,7 @@ def too_few(
         has: how many it has.
         count: how many are wanted.
         heldout: whether they are of the held-out bucket.
-        bounds: the options that bound its tasks; '' names none.
+        bounds: the options that bound its tasks; '' for none.
         more: how to get more tasks.
     """
     which, setting = (
@@ -150,13 +150,16 @@ def too_few(
 
 
 def in_turn() -> Callable[[Sequence[int]], int]:
-    """Return how held-out tasks choose among difficulties: one after the other."""
+    """Return a function that picks difficulties one after the other, for held-out tasks."""
     turn = itertools.count()
     return lambda left: left[next(turn) % len(left)]
 
 
 def by_weight(rng: random.Random, weights: Sequence[float]) -> Callable[[Sequence[int]], int]:
-    """Return how base tasks choose among difficulties; weight i is that of difficulty i + 1."""
+    """Return a function that picks difficulties by weight, for base tasks.
+
+    Weight i is that of difficulty i + 1.
+    """
     return lambda left: rng.choices(left, [weights[difficulty - 1] for difficulty in left])[0]
 
 
@@ -171,16 +174,16 @@ def mixed_weights(hardest: int) -> list[float]:
 def env_weights(hardest: int, easy_skew: float) -> list[float]:
     """Return the shares of difficulties 1, 2, ... in pi_env's seed data.
 
-    For 6 of them at skew 1 about .75 .16 .04 .02 .01 .01: the 8 % of uniform keep every difficulty
-    possible, so that reward-weighted regression has something to reinforce.
+    For 6 of them at skew 1 about .75 .16 .04 .02 .01 .01. A uniform part of 8 % keeps every
+    difficulty possible, so that reward-weighted regression has something to reinforce.
     """
     return skewed_weights(_kept_possible(_geometric(hardest, 0.2), 0.08), easy_skew)
 
 
 def steep_weights(hardest: int) -> list[float]:
-    """Return the shares of difficulties 1, 2, ... of which the easiest fifth is nearly all.
+    """Return the shares of difficulties 1, 2, ..., nearly all of which the easiest fifth has.
 
-    For 12 of them .48 .48 .003 .003 and so on: what is harder is rare, and possible.
+    For 12 of them .48 .48 .003 .003 and so on: harder tasks are rare, but possible.
     """
     easiest = max(1, round(hardest / 5))
     return _kept_possible([(place < easiest) / easiest for place in range(hardest)], 0.04)
@@ -198,24 +201,24 @@ def skewed_weights(easy: Sequence[float], easy_skew: float) -> list[float]:
 
 
 def drawn_rate(rng: random.Random) -> float | None:
-    """Return a success of the agent for an example of pi_env: tenths, one in ten not known yet."""
+    """Return a success of the agent for an example of pi_env: tenths, or None once in ten."""
     return None if rng.random() < 0.1 else rng.randint(0, 10) / 10
 
 
 def env_request(rate: float | None, base: str) -> str:
-    """Return what pi_env is asked: the agent's success in tenths, and a program to vary."""
+    """Return pi_env's request: the agent's success in tenths, and a program to vary."""
     success = "none" if rate is None else f"{round(rate * 10)}/10"
     return f"success {success}; base: {base} ; new:"
 
 
 def with_rules(rules: str, content: str) -> list[Message]:
-    """Return a prompt of one user message, after a system message with the rules if there are."""
+    """Return a user message with `content`; the rules, if any, come first as a system message."""
     user: Message = {"role": "user", "content": content}
     return [{"role": "system", "content": rules}, user] if rules else [user]
 
 
 def _kept_possible(shares: Sequence[float], uniform: float) -> list[float]:
-    """Return the shares with a part of `uniform` that all difficulties have equally."""
+    """Return the shares mixed with equal shares, which have the part `uniform` of the result."""
     each = 1 / len(shares)
     return [(1 - uniform) * share + uniform * each for share in shares]
 

@@ -28,10 +28,10 @@ class Episode(Protocol):
     """One attempt in progress.
 
     `step` may raise anything. The agent then sees the error as an observation, and the step counts
-    as not having happened, so it must leave the episode unchanged. With
-    `tools.execution: workers`, steps of several episodes run side by side, and those of one episode
-    one after the other. A step that takes too long is abandoned, and the episode is made anew by
-    repeating the earlier actions, unless the domain is not repeatable (`Repeats`).
+    as not having happened, so it must leave the episode unchanged. With `tools.execution: workers`,
+    steps of several episodes run side by side, and those of one episode one after the other. The
+    driver gives up a step that takes too long. It then makes the episode anew and repeats the
+    earlier actions, unless the domain is not repeatable (`Repeats`).
     """
 
     def step(self, action: str) -> Observation:
@@ -42,8 +42,8 @@ class Episode(Protocol):
 class Domain(Protocol):
     """A kind of task. `genenv_core.domains.registry` finds genenv's own and those of others.
 
-    `version` is part of every stage key that uses the domain: raise it when the same program
-    would give another task or another verdict.
+    `version` is part of every stage key that uses the domain: raise it when the same program would
+    give another task or another verdict.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Domain(Protocol):
         ...
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the tasks in one generation, in order, and `Rejected` for text that is no task.
+        """Return the tasks in one generation, in order, and a `Rejected` for text without a task.
 
         It never raises on bad text and never returns an empty list.
         """
@@ -97,7 +97,7 @@ class Domain(Protocol):
 class ReadsFiles(Protocol):
     """A domain that reads files, such as word lists or a database.
 
-    What they hold is part of every stage key that uses the domain; where they lie is not.
+    The content of the files is part of every stage key that uses the domain; their paths are not.
     """
 
     files: Sequence[str | Path]
@@ -105,11 +105,11 @@ class ReadsFiles(Protocol):
 
 @runtime_checkable
 class Repeats(Protocol):
-    """A domain that says whether its attempts can be repeated; others can.
+    """A domain that says whether its attempts can be repeated; all other domains can.
 
-    Repeatable means: equal seed and equal actions, equal answers. Where they are not, nothing is
-    played again inside of an attempt: one whose step is abandoned, or that loses its environment,
-    fails with the environment's cause.
+    Repeatable means that equal seeds and equal actions give equal answers. In a domain that is not
+    repeatable, genenv repeats nothing inside of an attempt: an attempt whose step takes too long,
+    or that loses its environment, fails with the environment's cause.
     """
 
     repeatable: bool
@@ -124,8 +124,8 @@ def repeatable(domain: Domain) -> bool:
 class BeginsAnew(Protocol):
     """A domain that says whether its episodes begin the conversation anew (`Observation.anew`).
 
-    Where they do, its own code has to answer: pi_env in the place of the tools would write answers
-    and no prompts. Prompts of a sequence cannot be handed to players outside of genenv either.
+    Such a domain's own code has to answer: pi_env in the place of the tools would write answers and
+    no prompts. Players outside of genenv cannot get the prompts of a sequence either.
     """
 
     begins_anew: bool
@@ -138,17 +138,17 @@ def begins_anew(domain: Domain) -> bool:
 
 @runtime_checkable
 class JudgedWhilePlayed(Protocol):
-    """A domain whose environment judges an attempt while it is played.
+    """A domain whose environment judges an attempt while genenv plays it.
 
     Its answers carry rewards (`genenv_core.domains.rewards`), from which `score` makes the verdict.
-    A transcript that nobody played has no verdict; whoever wants one plays it first.
+    A transcript that nobody played has no verdict; a caller that wants one plays it first.
     """
 
     judged_while_played: bool
 
 
 def judged_while_played(domain: Domain) -> bool:
-    """Return whether a verdict needs the rewards of an attempt that was played."""
+    """Return whether a verdict needs the rewards of a played attempt."""
     return isinstance(domain, JudgedWhilePlayed) and domain.judged_while_played
 
 
@@ -156,31 +156,31 @@ def judged_while_played(domain: Domain) -> bool:
 class ChoosesTasks(Protocol):
     """A domain that may have a fixed set of tasks: pi_env then chooses among them, and writes none.
 
-    What such a run shows is a curriculum over that set, and its results say so.
+    Such a run shows a curriculum over that set, and its results say so.
     """
 
     def fixed_tasks(self) -> int | None:
-        """Return how many tasks may be trained on; None where pi_env writes tasks."""
+        """Return how many tasks a run may train on; None where pi_env writes tasks."""
         ...
 
 
 @runtime_checkable
 class ComparesPrompts(Protocol):
-    """A domain of others' tasks, where tasks of unequal programs may be the same one.
+    """A domain of tasks from elsewhere, where programs that differ may be the same task.
 
-    A new task whose prompt repeats that of a held-out one is rejected as contaminated.
+    genenv rejects a new task as contaminated when its prompt repeats that of a held-out one.
     """
 
     compares_prompts: bool
 
 
 def compares_prompts(domain: Domain) -> bool:
-    """Return whether prompts say, beside fingerprints, that a new task is a held-out one."""
+    """Return whether genenv compares a new task's prompt, too, with those of held-out tasks."""
     return isinstance(domain, ComparesPrompts) and domain.compares_prompts
 
 
 FILES_REMEDY = "name it from the domain's own file: Path(__file__).parent / NAME"
-"""What to do about one of `files` that cannot be read."""
+"""The remedy for a path in `files` that cannot be read."""
 
 
 @runtime_checkable
@@ -261,9 +261,9 @@ class KnowsSolution(Protocol):
 
 
 def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
-    """Return what the agent says in a right attempt, turn by turn; [] where nobody knows one.
+    """Return the agent's text in each turn of a right attempt; [] where no domain knows one.
 
-    One of several domains may know it where another does not.
+    Of several domains one may know a right attempt where another does not.
     """
     domain, draft = own_task(domain, draft)
     if isinstance(domain, KnowsSolution):
@@ -273,10 +273,10 @@ def right_turns(domain: Domain, draft: TaskDraft) -> list[str]:
 
 @runtime_checkable
 class NamesLeaks(Protocol):
-    """A domain that says itself what would give the answer of a task away.
+    """A domain that names the texts that would give the answer of a task away.
 
-    Extractive questions and multiple choice say their answer in the request by their nature, and
-    others give it away in other words.
+    Extractive questions and multiple choice say their answer in the request by their nature; other
+    requests give it away in other words.
     """
 
     def leaks(self, draft: TaskDraft) -> Sequence[str]:
@@ -286,17 +286,17 @@ class NamesLeaks(Protocol):
 
 @runtime_checkable
 class EmbedsTasks(Protocol):
-    """A domain with an embedding of its requests, by which tasks are alike.
+    """A domain with an embedding of its requests, which says how alike two tasks are.
 
-    Without it, tasks are as alike as the words of their programs: see
-    `genenv_core.epoch.writing.likeness`. Paraphrases share few words, so a domain of free text may
-    bring a model that knows better.
+    Without it, the words of the programs decide: see `genenv_core.epoch.writing.likeness`.
+    Paraphrases share few words, so a domain of free text may bring a model that knows better.
     """
 
     def embed(self, prompts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """Return a vector of finite numbers for each request, all equally long.
+        """Return a vector of finite numbers for each request, all of one length.
 
-        Called once an epoch with the new requests, and with those before them and of the test set.
+        genenv calls it once an epoch with the new requests, the earlier ones and those of the test
+        set.
         """
         ...
 
@@ -341,14 +341,14 @@ class SimulatedTools(Protocol):
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
         """Return pi_env's prompt for the tools' answer to the last message.
 
-        None when the transcript calls for no answer, which ends the episode.
+        None when the transcript needs no answer, which ends the episode.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PartOfSeveral:
-    """One of several domains: its name in the run, its name as in `domain.name`, and itself."""
+    """One of several domains: its name in the run, its name as in `domain.name`, and the domain."""
 
     label: str
     name: str
@@ -357,7 +357,7 @@ class PartOfSeveral:
 
 @runtime_checkable
 class JoinsDomains(Protocol):
-    """A domain made of several others, each of whose tasks is played as its own domain plays it."""
+    """A domain made of several others; each task's own domain plays it."""
 
     parts: Sequence[PartOfSeveral]
     shares: Shares
@@ -368,11 +368,11 @@ class JoinsDomains(Protocol):
 
 
 def fixed_sets(name: str, domain: Domain) -> dict[str, int]:
-    """Return how many tasks each fixed set has, by domain as the view `task_domains` names it.
+    """Return the size of each fixed set, by its domain's name in the view `task_domains`.
 
     Args:
         name: the domain's name in the configuration.
-        domain: it, or several.
+        domain: the domain, or one made of several.
     """
     parts = (
         domain.parts if isinstance(domain, JoinsDomains) else [PartOfSeveral(name, name, domain)]
@@ -386,7 +386,7 @@ def fixed_sets(name: str, domain: Domain) -> dict[str, int]:
 
 
 def shares_of(domain: Domain) -> Shares:
-    """Return how much each domain of a run gets."""
+    """Return the share of each domain of a run."""
     return domain.shares if isinstance(domain, JoinsDomains) else Shares()
 
 

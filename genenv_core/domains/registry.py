@@ -1,9 +1,9 @@
-"""Finding a domain: one of the entry-point group, or a class in a file or module.
+"""Finds a domain: one of the entry-point group, or a class in a file or module.
 
 All are entry points, loaded by name, so only the chosen domain's code counts in a stage's key. An
 entry point is a callable that takes the mapping `domain.options` and returns a `Domain`. A package
-registers it under the group `genenv.domains`, as genenv registers its own. Without a package it is
-named by its place: `my_domain.py:Units` or `package.module:Units`.
+registers it under the group `genenv.domains`, as genenv registers its own. A configuration can also
+name a class by its place, without a package: `my_domain.py:Units` or `package.module:Units`.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from genenv_core.plugins import (
 )
 
 SEVERAL = "several"
-"""The domain that joins others: what `domains` in a configuration stands for."""
+"""The domain that joins others; the section `domains` of a configuration chooses it."""
 
 PLACED = {
     SEVERAL: "genenv_core.domains.kit.several.several_domain:several",
     "exported_folder": "genenv_core.exchange.environments.held:HeldFolder",
     "verifiers_taskset": "genenv_core.exchange.environments.held:HeldTaskset",
 }
-"""Domains of genenv itself that are no choice of people: `domains`, and `genenv certify FOLDER`
-with a model, stand for them."""
+"""Domains of genenv that no person names: `domains` chooses the first, and `genenv certify FOLDER`
+with a model one of the others."""
 
 OF_SERVERS = frozenset({"openenv", "ors", "nemo_gym"})
-"""genenv's own domains that play an environment of somebody else's, behind a server."""
+"""genenv's own domains that play an environment of somebody else, behind a server."""
 
 
 def known_domains() -> list[str]:
-    """Return the names that `get_domain` accepts, sorted; plug-ins are not loaded for it."""
+    """Return the names that `get_domain` accepts, sorted; it loads no plug-in for that."""
     return known_names(DOMAINS)
 
 
 def is_built_in(name: str, options: Mapping[str, Any] | None = None) -> bool:
-    """Return whether a domain is part of genenv, and so tested with it; of several, whether all.
+    """Return whether a domain, or each of several, is part of genenv, and so tested with it.
 
-    An environment behind a server is not: whatever speaks to one asks a person first, and tries it.
+    A domain of a server is not: the environment behind it is somebody else's. A caller asks a
+    person before it uses such a domain, and tries it first.
     """
     names = [name]
     if name == SEVERAL:
@@ -61,9 +62,10 @@ def is_built_in(name: str, options: Mapping[str, Any] | None = None) -> bool:
 
 
 def options_in_keys(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a domain that decide something, as keys and versions have them.
+    """Return a domain's options without those that decide nothing, for keys and versions.
 
-    Where the key of a server is decides nothing. Other domains may have options of these names.
+    Where a server's key is decides nothing. Other domains may use the same names for other options,
+    so they keep them.
     """
     if name == SEVERAL and isinstance(options.get("parts"), list):
         return {**options, "parts": [_part_in_keys(one) for one in options["parts"]]}
@@ -85,9 +87,9 @@ def _part_in_keys(part: Any) -> Any:
 def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
     """Return the domain with its options; a built-in wins over a plug-in of the same name.
 
-    A class is called with the options, or its `from_options` is. The folder of a file, or for a
-    module the current one, goes to the end of `sys.path`. Raises ConfigError when the name is
-    unknown, a plug-in does not load, or options are refused.
+    It calls the class, or its `from_options`, with the options. The folder of a file, or for a
+    module the current one, goes to the end of `sys.path`. Raises ConfigError for an unknown name, a
+    plug-in that does not load, and options that the domain refuses.
     """
     point = _point(name)
     with failures_named("domain.name", name, point):
@@ -99,7 +101,7 @@ def get_domain(name: str, options: Mapping[str, Any] | None = None) -> Domain:
 
 
 def _not_called_with_options(make: Any) -> str:
-    """Return what to do where a class or function does not take the options alone, else ''."""
+    """Return what to do where a class or function does not take one mapping, else ''."""
     if not callable(make):
         return f"is {make!r:.60}, no class and no function: name the class of the domain"
     try:
@@ -118,10 +120,10 @@ def _not_called_with_options(make: Any) -> str:
 
 
 def modules_of(name: str, domain: Domain) -> list[str]:
-    """Return the modules whose code a domain is: of its class, and of what made it.
+    """Return the modules whose code a domain is: that of its class, and that of what made it.
 
-    A plug-in may be a function, or a class that takes over what another module makes of it. Of
-    several domains they are those of each.
+    A plug-in may be a function, or a class that passes on what another module makes. Several
+    domains give the modules of each.
     """
     if isinstance(domain, JoinsDomains):
         of_parts = (modules_of(part.name, part.domain) for part in domain.parts)
@@ -131,7 +133,7 @@ def modules_of(name: str, domain: Domain) -> list[str]:
 
 
 def _point(name: str) -> EntryPoint:
-    """Return where a domain is made; raises ConfigError unless that is one place."""
+    """Return the entry point of a domain; raises ConfigError unless there is exactly one."""
     if name in PLACED:
         return EntryPoint(name, PLACED[name], DOMAINS)
     if ":" in name:

@@ -1,9 +1,9 @@
-"""Rewards that an environment gives while it is played, stored with what it answers.
+"""Rewards that an environment gives during an attempt, stored with its answers.
 
 Some environments judge as they go, and nobody can judge a transcript of theirs later. Their answers
-carry rewards: the message that answers an action has them by name under `rewards`.
-So the evidence lies beside the text in every stored trace, and `Domain.score` stays a function of
-what is stored. The agent does not read it: no chat template gets this field.
+carry rewards: the message that answers an action has them by name under `rewards`. So the evidence
+lies beside the text in every stored trace, and `Domain.score` stays a function of stored data. The
+agent does not read it: no chat template gets this field.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from genenv_core.errors import DomainError
 from genenv_core.types import Message
 
 REWARD = "reward"
-"""The name of the reward itself, beside others that an environment may give."""
+"""The name of the reward itself; an environment may give others beside it."""
 
 
 class RewardedMessage(Message, total=False):
     """A message of an environment, with the rewards of the step that it answers.
 
-    None stands for a step without a reward, as most have where the reward comes at the end.
+    None stands for a step without a reward; most steps have none where the reward comes at the end.
     """
 
     rewards: dict[str, float | None]
@@ -36,20 +36,20 @@ def rewarded(messages: Sequence[Message], rewards: Mapping[str, float | None]) -
 
 
 def unrewarded(message: Message) -> Message:
-    """Return a message as the agent reads it."""
+    """Return a message without its rewards, as the agent reads it."""
     plain: dict[str, Any] = {**message}
     plain.pop("rewards", None)
     return cast(Message, plain)
 
 
 def earned(message: Message) -> str:
-    """Return the rewards that came with a message, in words; '' for none."""
+    """Return the rewards of a message in words; '' for a message without any."""
     given = cast(RewardedMessage, message).get("rewards", {})
     return ", ".join(f"{name} {value:.3g}" for name, value in given.items() if value is not None)
 
 
 def wrong_rewards(message: Message) -> str:
-    """Return what is wrong with the rewards of a message; '' if nothing is, or it has none."""
+    """Return what is wrong with the rewards of a message; '' for right or missing ones."""
     given = cast(Mapping[str, object], message).get("rewards", {})
     if not isinstance(given, Mapping):
         return f"rewards is {given!r:.60}: give a mapping of names to numbers"
@@ -65,9 +65,9 @@ def wrong_rewards(message: Message) -> str:
 def rewards_given(messages: Sequence[Message]) -> list[dict[str, float | None]]:
     """Return the rewards of each action of a transcript that the environment answered, in order.
 
-    A step that failed (`error`) did not happen and has none. Neither has a last turn that nobody
-    answered, as where an attempt was cut. Raises DomainError where an answered step has no rewards:
-    somebody else played this transcript, so it cannot be judged.
+    A step that failed (`error`) did not happen and has no rewards. A last turn without an answer,
+    as where an attempt was cut, has none either. Raises DomainError for an answer without rewards:
+    somebody else played this transcript, so nobody can judge it.
     """
     steps: list[dict[str, float | None]] = []
     turns = [place for place, one in enumerate(messages) if one["role"] == "assistant"]

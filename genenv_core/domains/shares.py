@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """How much of a run each of its domains gets: weights by name, empty in a run of one domain.
+    """The share of each domain in a run: weights by name, empty in a run of one domain.
 
     The family of a task begins with the name of its domain, as in `desk/k3`.
     """
@@ -25,14 +25,14 @@ class Shares:
         return tuple(self.weights) or ("",)
 
     def domain_of(self, family: str | None) -> str:
-        """Return the name of the domain of a family; '' in a run of one domain."""
+        """Return the name of a family's domain; '' in a run of one domain."""
         return (family or "").partition("/")[0] if self.weights else ""
 
     def split(self, count: int, least: int = 1) -> dict[str, int]:
-        """Return how many of `count` each domain gets; the largest remainders are rounded up.
+        """Return how many of `count` each domain gets; the largest remainders round up.
 
-        A domain gets at least `least` while there are as many for each; those with the most give
-        them away.
+        Each domain gets at least `least`, or an equal part of `count` if that is less; the domains
+        with the most give places away.
         """
         weights = self.weights or {"": 1.0}
         total = sum(weights.values())
@@ -48,10 +48,10 @@ class Shares:
         return found
 
     def within(self, count: int, there: Mapping[str, int]) -> dict[str, int]:
-        """Return how many of `count` each domain gets, none more than is `there` of it.
+        """Return how many of `count` each domain gets, at most as many as `there` has of it.
 
-        What a domain lacks is divided among the others by their weights, again and again, until all
-        `count` are given out or nothing is left.
+        The others share the places that a domain cannot fill by their weights, again and again,
+        until all `count` are given out or no domain has more.
         """
         found = dict.fromkeys(self.names, 0)
         left = min(count, sum(there.get(name, 0) for name in found))
@@ -65,7 +65,7 @@ class Shares:
         return found
 
     def mixed(self, count: int, least: int = 1) -> list[str]:
-        """Return the domain of each of `count` places, so that every beginning has the shares."""
+        """Return the domain of each of `count` places; every beginning of them keeps the shares."""
         split = self.split(count, least)
         taken = dict.fromkeys(split, 0)
         places: list[str] = []

@@ -1,6 +1,6 @@
-"""One step of an episode, whatever happens in it: who asks for it, and what a failure looks like.
+"""One step of an episode, whatever happens in it, and the form of a failure.
 
-Light on purpose: stages that only judge stored attempts use it too, and load no chat template.
+This module loads no chat template, because stages that only judge stored attempts use it too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from genenv_core.errors import DomainError, one_line
 from genenv_core.types import Cause, Message, Observation
 
 EPISODE_TURN = -1
-"""The `turn` for which `seed_of` is asked for the seed of the environment itself."""
+"""The `turn` with which a caller asks `seed_of` for the seed of the environment itself."""
 
 NOT_STARTED = "the episode could not start"
 FAILED = "the environment failed"
 REFUSED = "the environment refused what the agent said"
-"""What the error of an attempt begins with whose episode did not start, or whose steps failed."""
+"""How the error of an attempt begins: its episode did not start, or its steps failed."""
 
 SHOWN = 120
-"""Characters of what an agent said that an error shows."""
+"""Most characters of an agent's text that an error shows."""
 
 LONGEST = 200_000
 """Most characters of one message, some 50,000 tokens: no attempt has room for a longer one."""
@@ -33,23 +33,23 @@ LONGEST = 200_000
 LONGER = (
     "return less, such as the first rows and how many there are, or a page that the agent asks for"
 )
-"""What to do about a message that is longer."""
+"""The remedy for a longer message."""
 
 _PLACE = re.compile(r"; in (?:episode|step|agent_messages)(?:, turn \d+)? of task ")
 
 FAILURES = (Exception, SystemExit)
-"""What a domain's code may raise without ending more than its own attempt: anything."""
+"""What a domain's code may raise and end no more than its own attempt."""
 
 
 class EnvironmentLost(ConnectionError):
-    """The environment that plays a domain's attempts gives no answer, or one that nobody can read.
+    """The environment of an attempt gives no answer, or one that nobody can read.
 
-    It says nothing about an agent or a task. Raised in an episode it is the environment's failure.
+    It says nothing about an agent or a task. An episode that raises it fails by its environment.
     """
 
 
 def stepped(step: Callable[..., object], *action: str) -> Observation:
-    """Return what an environment answers; whatever goes wrong in it is an observation too."""
+    """Return the environment's answer; an error in it becomes an observation too."""
     try:
         observation = step(*action)
         if not isinstance(observation, Observation):
@@ -68,9 +68,9 @@ def stepped(step: Callable[..., object], *action: str) -> Observation:
 
 
 def _no_prompt(observation: Observation) -> str:
-    """Return why an observation cannot begin the conversation anew; '' where it can, or does not.
+    """Return why an observation cannot begin the conversation anew, '' where nothing is wrong.
 
-    What the agent said before is no turn in a new prompt: nobody samples it there.
+    An assistant's message has no place in a new prompt: the agent did not sample it there.
     """
     if not observation.anew:
         return ""
@@ -88,12 +88,12 @@ def _no_prompt(observation: Observation) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text without halves of characters, which JSON can bring and no file can hold."""
+    """Return a text with ? for halves of characters, which JSON can bring and no file can hold."""
     return text.encode(errors="replace").decode()
 
 
 def _whole(message: Message) -> Message:
-    """Return a message whose content, and name if it has one, can be stored.
+    """Return a message whose content, and name if it has one, a file can hold.
 
     Raises TypeError for a content that is no text.
     """
@@ -107,9 +107,9 @@ def _whole(message: Message) -> Message:
 
 
 def failure(error: BaseException) -> Observation:
-    """Return what the agent sees of tools that failed.
+    """Return the observation of tools that failed, as the agent sees it.
 
-    A DomainError is about what the agent said; anything else is the environment's own failure.
+    A DomainError blames the agent's text; any other error is the environment's own failure.
     """
     said: Message = {"role": "tool", "content": f"error: {error_line(error)}"}
     cause = Cause.AGENT if isinstance(error, DomainError) else Cause.ENVIRONMENT
@@ -117,10 +117,10 @@ def failure(error: BaseException) -> Observation:
 
 
 def as_observed(observation: Observation) -> list[Message]:
-    """Return an environment's messages as a transcript has them.
+    """Return an environment's messages in the form of a transcript.
 
-    Each has a mark where pi_env said it or it is an error, and the first one where the
-    conversation begins anew.
+    `simulated` marks messages of pi_env, `error` those of a failed step. `anew` marks the first
+    message where the conversation begins anew.
     """
     answered = [message.copy() for message in observation.messages]
     for message in answered:
@@ -134,7 +134,7 @@ def as_observed(observation: Observation) -> list[Message]:
 
 
 def too_long(messages: Sequence[Message]) -> str:
-    """Return which message is longer than any attempt has room for; '' if none."""
+    """Return that a message is longer than `LONGEST`, in words; '' if none is."""
     longest = max((len(message["content"]) for message in messages), default=0)
     if longest <= LONGEST:
         return ""
@@ -148,7 +148,7 @@ def broken(observation: Observation, task_id: str, turn: int, action: str = "") 
         observation: the failed one.
         task_id: task of the attempt.
         turn: from 1; 0 where the episode did not open.
-        action: what the agent said in that turn.
+        action: the agent's text in that turn.
     """
     what = REFUSED if observation.cause is Cause.AGENT else FAILED
     messages = observation.messages
@@ -159,12 +159,12 @@ def broken(observation: Observation, task_id: str, turn: int, action: str = "") 
 
 
 def reason(error: str) -> str:
-    """Return the error of an attempt without its place, in which two equal ones differ."""
+    """Return the error of an attempt without its place, so that equal errors compare equal."""
     return _PLACE.split(error, maxsplit=1)[0]
 
 
 def shortly(action: str) -> str:
-    """Return what an agent said as an error shows it: on one line, calls as they are read."""
+    """Return an agent's text for an error: on one line, with calls in readable form."""
     text = one_line(as_read(action))
     return (text if len(text) <= SHOWN else f"{text[:SHOWN]}...") or "an empty text"
 
@@ -172,7 +172,7 @@ def shortly(action: str) -> str:
 def error_line(error: BaseException) -> str:
     """Return type and first line of an error, as the agent reads it and traces store it.
 
-    So this text is part of results; `errors.described` is for people, and may change.
+    This text is part of results, so it must not change; `errors.described` is for people, and may.
     """
     lines = str(error).splitlines() or [""]
     return storable(f"{type(error).__name__}: {lines[0][:200]}")

@@ -1,10 +1,10 @@
 """How a policy writes tool calls into its text, and the optional ReadsCalls protocol.
 
-`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write
-it. No other module knows these marks. A domain with another syntax implements `ReadsCalls`.
+`<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, as Hermes and Qwen models write it. No
+other module knows these marks. A domain with another syntax implements `ReadsCalls`.
 
-A mark inside of a JSON string is part of the string: it ends no call and no thought. What this
-module writes spells such a mark as `\\u003ctool_call>`, which every reader of JSON reads back.
+A mark inside of a JSON string is part of the string: it ends no call and no thought. This module
+writes such a mark as `\\u003ctool_call>`, which every reader of JSON reads back.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 _OPENED, _CLOSED = "<think>", "</think>"
 
 MARKS = (OPEN, CLOSE, _OPENED, _CLOSED)
-"""What is looked for in a text."""
+"""The marks of calls and thoughts."""
 
 _ALONE = frozenset({"name", "arguments", "id", "type"})
-"""The fields of a call that has no arguments; in another one its arguments may be."""
+"""The fields of a call without arguments; any further field may hold the arguments."""
 
 _MARK = re.compile("<(?=/?(?:tool_call|think)>)")
 
 _QUOTED = re.compile(rf'([^"<\\]*+(?:"(?:[^"\\]|\\.)*+"[^"<\\]*+)*+){CLOSE}', re.DOTALL)
-"""A call's body as JSON may be, which has `<` and a backslash in its strings alone.
+"""A call's body that may be JSON: `<` and backslashes stand in its strings alone.
 
-Linear for a whole text: of two searches that begin at different marks, one is inside of a string
-where the other one is not, so one of them ends at the next mark.
+The time is linear in the whole text: of two searches that begin at different marks, one is inside
+of a string where the other one is not, so one of them ends at the next mark.
 """
 
 
@@ -43,8 +43,8 @@ where the other one is not, so one of them ends at the next mark.
 class SaidCall:
     """One tool call in the text of an agent's turn.
 
-    `start` and `end` are its place there, in characters, with its marks. `arguments` are None where
-    the agent meant a call that cannot be read; `name` is then what the text names, or ''.
+    `start` and `end` are its place there, in characters, marks included. `arguments` is None for a
+    call that cannot be read; `name` is then the name that the text gives, or ''.
     """
 
     start: int
@@ -54,7 +54,7 @@ class SaidCall:
 
 
 Reader = Callable[[str], Sequence[SaidCall]]
-"""Gives the calls in the text of a turn."""
+"""Returns the calls in the text of a turn."""
 
 
 @runtime_checkable
@@ -62,18 +62,18 @@ class ReadsCalls(Protocol):
     """A domain whose agent writes tool calls in a form of its own.
 
     The caller may rely on: equal texts give equal calls, in the order in which the episode answers
-    them; whatever the text, nothing raises.
+    them; `read_calls` raises on no text.
     """
 
     def read_calls(self, text: str) -> Sequence[SaidCall]:
-        """Return the calls in the text of one turn, those that cannot be read too."""
+        """Return the calls in the text of one turn, also those that cannot be read."""
         ...
 
 
 def reader_of(domain: Domain) -> Reader:
-    """Return what reads the calls of a domain's agent.
+    """Return the function that reads the calls of a domain's agent.
 
-    The reader raises DomainError where a domain of one's own gives something else than calls.
+    It raises DomainError where a domain's own `read_calls` returns anything but calls.
     """
     if not isinstance(domain, ReadsCalls):
         return calls_said
@@ -97,7 +97,7 @@ def _checked(text: str, calls: Sequence[SaidCall]) -> list[SaidCall]:
 
 
 def calls_said(text: str) -> list[SaidCall]:
-    """Return the calls between the marks, outside of what a reasoning model thinks first."""
+    """Return the calls between the marks, outside of a reasoning model's thought."""
     return calls_from(text, after_thought(text))
 
 
@@ -123,10 +123,10 @@ def call_as_read(name: str, arguments: JsonObject) -> str:
 
 
 def after_thought(text: str) -> int:
-    """Return where a text goes on after what a reasoning model thinks first, 0 without a thought.
+    """Return where a text goes on after the thought of a reasoning model, 0 without a thought.
 
     A chat template may open the thought itself, so only its end is in the text. A thought that
-    never ends leaves nothing.
+    never ends takes the whole text.
     """
     before, closed, _ = _masked(text).partition(_CLOSED)
     opened = before.lstrip().startswith(_OPENED)
@@ -150,7 +150,7 @@ def _masked(text: str) -> str:
 
 
 def calls_from(text: str, begin: int) -> list[SaidCall]:
-    """Return the calls between the marks from a place in the text on; one may be never closed."""
+    """Return the calls between the marks from `begin` on; the last one may be unclosed."""
     found = [_said(one) for one in marked(text, begin)]
     unclosed = text.find(OPEN, found[-1].end if found else begin)
     if unclosed >= 0:
@@ -171,7 +171,7 @@ def _name(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What stands between two marks, which should be JSON; the place is that of `SaidCall`."""
+    """The text between two marks, which should be JSON; its place is as in `SaidCall`."""
 
     start: int
     end: int
@@ -179,10 +179,10 @@ class Marked:
 
 
 def marked(text: str, begin: int = 0) -> Iterator[Marked]:
-    """Return what stands between the marks from a place in the text on, in order.
+    """Yield the texts between the marks from `begin` on, in order, in linear time.
 
-    JSON goes on to the closing mark outside of its strings; other text, to the first one. In
-    linear time.
+    A body that is JSON ends at the first closing mark outside of its strings; any other body ends
+    at the first closing mark.
     """
     last = text.rfind(CLOSE) + len(CLOSE)
     start = text.find(OPEN, begin, last)
@@ -205,12 +205,12 @@ def written(call: JsonObject) -> str:
 
 
 def between_marks(body: str) -> str:
-    """Return a text as the body of a call, malformed where it is no JSON; escapes marks in it."""
+    """Return a text as the body of a call, with its own marks escaped; the body may be no JSON."""
     return OPEN + _MARK.sub(r"\\u003c", body) + CLOSE
 
 
 def read_one_call(text: str) -> JsonObject:
-    """Return the one call in a text as JSON; raises DomainError where there is none, or two."""
+    """Return the one call in a text as JSON; raises DomainError for no call, and for several."""
     found = list(marked(text))
     if len(found) != 1 or OPEN in text[: found[0].start] + text[found[0].end :]:
         raise DomainError(f"make one call between {OPEN} and {CLOSE}")
@@ -224,7 +224,7 @@ def read_one_call(text: str) -> JsonObject:
 
 
 def canonical(text: str, calls: Iterable[object]) -> str:
-    """Return a turn as policies write it, out of a text and calls in OpenAI's form.
+    """Return a turn in the form that policies write, from a text and calls in OpenAI's form.
 
     An invalid call, such as one whose arguments are no JSON, becomes a malformed one. The result
     closes what the text leaves open before a call: a thought, or another call.
@@ -251,9 +251,9 @@ def _written(call: object) -> str:
 
 
 def said(text: str) -> Said:
-    """Return a turn's text and calls; what only looks like a call is in `malformed`.
+    """Return a turn's text and calls; `malformed` has what only looks like a call.
 
-    What a reasoning model thinks first is neither.
+    It leaves out the thought of a reasoning model.
     """
     rest, found = in_order(text[after_thought(text) :])
     calls = tuple(call for call in found if isinstance(call, Call))
@@ -261,7 +261,7 @@ def said(text: str) -> Said:
 
 
 def in_order(text: str) -> tuple[str, list[Call | str]]:
-    """Return a text without its calls, and the calls; one that cannot be read is as written."""
+    """Return a text without its calls, and the calls; an unreadable call stays as its text."""
     found: list[Call | str] = []
     rest: list[str] = []
     end = 0
@@ -274,7 +274,7 @@ def in_order(text: str) -> tuple[str, list[Call | str]]:
 
 
 def read_call(value: object) -> Call | None:
-    """Return a call out of parsed JSON, None where it is no call.
+    """Return the call in a parsed JSON value, None for any other value.
 
     Arguments are an object, or an object written as JSON text, as OpenAI-style APIs have it. A call
     has no arguments where they are missing, null, or a text that is empty or says null.
@@ -293,7 +293,7 @@ def read_call(value: object) -> Call | None:
 
 
 def parsed(text: str) -> object:
-    """Return the value of a JSON text, None where it is no JSON."""
+    """Return the value of a JSON text, None for any other text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

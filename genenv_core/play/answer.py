@@ -1,4 +1,4 @@
-"""The attempt in which the agent says the reference answer, and how probable that attempt is.
+"""Plays the attempt in which the agent says the reference answer, and computes its probability.
 
 Where a domain writes answers, a policy's expected success needs no sampling: one forward pass over
 this attempt gives the probability that the policy, sampled, says exactly this. It is a lower bound
@@ -22,11 +22,12 @@ from genenv_core.types import Completion, FinishReason, TaskDraft
 
 
 def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> list[float] | None:
-    """Return the probability of each task's reference answer; None where it cannot be known.
+    """Return the probability of each task's reference answer; None where nobody can know it.
 
-    That is with a domain that is no `WritesAnswers`, and with an engine that is no `ScoresTokens`.
-    Turns have the settings of `play`, tools are executed. An answer that does not fit into its
-    bounds has probability 0. Raises DomainError for an answer that is not accepted.
+    Nobody can with a domain that is no `WritesAnswers`, or with an engine that is no
+    `ScoresTokens`. Turns have the settings of `play`, and the domain's tools run. An answer that
+    does not fit into the bounds has probability 0. Raises DomainError for an answer that the domain
+    does not accept.
     """
     domain, engine = play.domain, play.engine
     if not isinstance(domain, WritesAnswers) or not isinstance(engine, ScoresTokens):
@@ -45,10 +46,10 @@ def answer_probabilities(tasks: Sequence[tuple[str, TaskDraft]], play: Play) -> 
 def reference_attempts(
     tasks: Sequence[tuple[str, TaskDraft]], play: Play, domain: WritesAnswers
 ) -> dict[int, Attempt]:
-    """Return by its place each task's attempt that says the reference answer, where it fits.
+    """Return the attempts that say the reference answers, by the place of their task.
 
-    `play.domain` is `domain`; its engine is not asked. Raises DomainError as
-    `answer_probabilities` does.
+    A task whose answer does not fit into the bounds has none. `play.domain` is `domain`; its engine
+    computes nothing. Raises DomainError as `answer_probabilities` does.
     """
     single = replace(play, bounds=replace(play.bounds, n=1))
     made = ((i, _answered(name, draft, single, domain)) for i, (name, draft) in enumerate(tasks))

@@ -1,4 +1,4 @@
-"""Chooses who answers the agent: the domain's tools, at once or in workers, or pi_env."""
+"""Chooses who answers the agent: the domain's tools, inline or in workers, or pi_env."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from genenv_core.types import Observation, SampleRequest, SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ToolExecution:
-    """How the domain's tools are carried out.
+    """How the driver runs the domain's tools.
 
     Args:
-        workers: steps executed side by side.
-        timeout_s: longest step; a longer one is given up and becomes a failed observation.
+        workers: steps that run side by side.
+        timeout_s: longest step, in seconds; the driver gives up a longer one, which becomes a
+            failed observation.
     """
 
     workers: int
@@ -32,9 +33,9 @@ class ToolExecution:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """pi_env in the place of the tools: its engine, how it samples, and how it is asked.
+    """pi_env in the place of the tools: its engine, its sampling, and its prompts.
 
-    With `structured` the engine holds what pi_env writes to the domain's schema.
+    With `structured` the engine holds pi_env's text to the domain's schema.
     """
 
     engine: Engine
@@ -48,34 +49,34 @@ class Answering(ABC):
 
     @abstractmethod
     def open(self, tag: int, attempt: Attempt) -> Observation | None:
-        """Return what came of opening an episode; None where `advance` will say."""
+        """Open an attempt's episode and return the outcome; None where `advance` will return it."""
 
     @abstractmethod
     def ask(self, tag: int, attempt: Attempt, action: str) -> Observation | None:
-        """Return what the environment answers; None where `advance` will say."""
+        """Return the environment's answer; None where `advance` will return it."""
 
     @property
     def computes(self) -> bool:
-        """Return whether `advance` has something to compute in this thread."""
+        """Return whether `advance` has work to do in this thread."""
         return False
 
     def advance(self) -> list[tuple[int, Observation]]:
-        """Return what has been answered since the last call."""
+        """Return the answers that have come since the last call, each with its attempt's tag."""
         return []
 
     def patience(self) -> float:
-        """Return the seconds after which `advance` may have an answer without any mail."""
+        """Return the seconds after which `advance` may have an answer even without mail."""
         return LOOK_S
 
     def forget(self, tag: int) -> None:  # noqa: B027  # most keep nothing
-        """Give up what is kept for an attempt that has ended."""
+        """Drop what is stored for an attempt that has ended."""
 
     def close(self) -> None:  # noqa: B027
-        """Ask for nothing more, and wait for no answer."""
+        """Ask nothing more, and do not wait for answers."""
 
 
 class _Step:
-    """One step of one attempt, to be taken in any thread."""
+    """One step of one attempt, which any thread may take."""
 
     def __init__(self, play: Play, attempt: Attempt) -> None:
         self.attempt, self.episode = attempt, attempt.episode
@@ -88,7 +89,7 @@ class _Step:
         return Observation(done=False)
 
     def take(self, action: str) -> Observation:
-        """Return the environment's answer; an episode that was lost is made anew before it."""
+        """Return the environment's answer; make a lost episode anew first, and repeat its steps."""
         if self.episode is None:
             again = self._domain.episode(self._draft, self._seed)
             for done in self._done:
@@ -98,7 +99,7 @@ class _Step:
 
 
 class Inline(Answering):
-    """The domain's own code, at once and in the driver's thread."""
+    """Runs the domain's own code inline, in the driver's thread."""
 
     def __init__(self, play: Play) -> None:
         self._play = play
@@ -115,7 +116,7 @@ class Inline(Answering):
 
 
 class ByWorkers(Answering):
-    """The domain's own code, executed by workers."""
+    """Runs the domain's own code in workers."""
 
     def __init__(self, play: Play, tools: ToolExecution, mailbox: Mailbox) -> None:
         self._play, self._repeatable = play, repeatable(play.domain)
@@ -131,7 +132,7 @@ class ByWorkers(Answering):
         self._workers.submit(tag, partial(stepped, step.take, action))
 
     def advance(self) -> list[tuple[int, Observation]]:
-        """Return what has been answered, and a failure for each step over its limit."""
+        """Return the answers that have come, and a failure for each step over its time limit."""
         answers = self._workers.collect()
         for answer in answers:
             step = self._asked.pop(answer.tag)
@@ -148,7 +149,7 @@ class ByWorkers(Answering):
 
 
 class Simulated(Answering):
-    """pi_env, asked for each observation."""
+    """Asks pi_env for each observation."""
 
     def __init__(self, play: Play, simulation: Simulation, mailbox: Mailbox) -> None:
         self._simulator, self._seed_of = simulation.simulator, play.seed_of

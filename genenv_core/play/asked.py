@@ -1,7 +1,7 @@
 """Checks what a domain's methods return to a stage, and names the method of a fault.
 
-Unchecked, a fault would end a stage as an error of whatever used it, such as "'NoneType' object is
-not iterable". `genenv domain check` finds the same faults by the same rules.
+Without the check, a fault would end a stage as an error of whatever used the value, such as
+"'NoneType' object is not iterable". `genenv domain check` finds the same faults by the same rules.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SHOWN = 100
-"""Characters of a value that are shown."""
+"""Most characters of a value that an error shows."""
 
 VECTORS = "return a list of finite numbers for each request, all lists equally long"
 
 _SAID = 600
-"""Characters of an error that names its own place."""
+"""Most characters of an error that names its own place."""
 
 _FOREIGN = (str(HOME / "genenv_core"), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-"""Where the code lies that an author did not write."""
+"""Folders whose code is genenv's own or a library's, not the author's."""
 _CHECKING = str(HOME / "genenv_core" / "play" / "checking")
 
 
 class Wrong(NamedTuple):
-    """What a method gave, and what to do."""
+    """What a method returned or raised, and what to do."""
 
     found: str
     remedy: str
 
 
 def shown(value: object) -> str:
-    """Return a value as it is shown to people."""
+    """Return a value as people read it, cut to `SHOWN` characters."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def raised(error: BaseException) -> str:
-    """Return an error with the author's own line that it came through last."""
+    """Return an error in words, with the last line of the author's own code on its way."""
     if isinstance(error, GenenvError):  # says itself where, but for the line of its cause
         cause = error.__cause__
         line = "" if cause is None else _last_own(list(traceback.walk_tb(cause.__traceback__)))
@@ -73,7 +73,7 @@ def raised(error: BaseException) -> str:
 
 
 def line_of(frame: FrameType | None) -> str:
-    """Return the line of the author's code that runs now; '' if only genenv's code runs."""
+    """Return the line of the author's code that runs now; '' if only other code runs."""
     inner = takewhile(
         lambda at: not at[0].f_code.co_filename.startswith(_CHECKING), traceback.walk_stack(frame)
     )
@@ -81,7 +81,7 @@ def line_of(frame: FrameType | None) -> str:
 
 
 def _last_own(frames: Sequence[tuple[FrameType, int]]) -> str:
-    """Return the innermost line of code that is not genenv's and no library's."""
+    """Return the innermost line of the author's own code, '' without one."""
     for frame, line in reversed(frames):
         file = frame.f_code.co_filename
         if not file.startswith((*_FOREIGN, "<")):
@@ -90,7 +90,7 @@ def _last_own(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def wrong_verdict(verdict: object) -> Wrong | None:
-    """Return what is wrong with what `score` gave, None if nothing is."""
+    """Return what is wrong with the result of `score`, None if nothing is."""
     if not isinstance(verdict, Verdict):
         return Wrong(f"returned {shown(verdict)}", "return Verdict(reward, success, why)")
     reward: Any = verdict.reward
@@ -108,14 +108,14 @@ def wrong_verdict(verdict: object) -> Wrong | None:
 
 
 def plain(value: object) -> str:
-    """Return what to do about a number of a library, such as np.float32, else ''."""
+    """Return a hint for a number of a library's type, such as np.float32, else ''."""
     if isinstance(value, Real) and not isinstance(value, bool | int | float):
         return f", as a float of Python, not as {type(value).__name__}: float(...)"
     return ""
 
 
 def wrong_drafts(found: object) -> Wrong | None:
-    """Return what is wrong with what `parse` gave, None if nothing is."""
+    """Return what is wrong with the result of `parse`, None if nothing is."""
     said = f"returned {shown(found)}"
     many = cast("list[Any]", found) if isinstance(found, list) else []
     if many and all(type(one) in (TaskDraft, Rejected) for one in many):
@@ -140,7 +140,7 @@ def wrong_chance(chance: object) -> Wrong | None:
 def env_prompt(domain: Domain, context: Context) -> list[Message]:
     """Return pi_env's prompt: the domain's own, with the context's examples before the request.
 
-    They stand behind the domain's system message, whose rules hold for all requests.
+    The examples stand behind the domain's system message, whose rules hold for all requests.
     """
     asked = domain.env_messages(context)
     system = list(takewhile(lambda message: message["role"] == "system", asked))
@@ -150,10 +150,10 @@ def env_prompt(domain: Domain, context: Context) -> list[Message]:
 def example_turns(
     domain: Domain, drafts: Sequence[TaskDraft], history: AgentHistory, shots: int
 ) -> tuple[Message, ...]:
-    """Return the turns of at most `shots` examples, which are made of the first drafts.
+    """Return the turns of at most `shots` examples, made from the first drafts.
 
-    An example asks pi_env to vary a draft and answers with the program of the next one, so there
-    is one draft more than there are examples.
+    An example asks pi_env to vary a draft and answers with the program of the next draft, so it
+    takes one draft more than there are examples.
     """
     turns: list[Message] = []
     for base, answer in islice(pairwise(drafts), shots):
@@ -180,9 +180,9 @@ def judged(
 
 
 def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
-    """Return the tasks in a text of pi_env; raises DomainError for a `parse` that returns no tasks.
+    """Return the tasks in a text of pi_env; raises DomainError where `parse` returns anything else.
 
-    A task with half a character, which JSON can bring and no file can hold, is rejected.
+    It rejects a task with half a character, which JSON can bring and no file can hold.
     """
     try:
         found = domain.parse(text)
@@ -203,7 +203,7 @@ def parsed(domain: Domain, text: str) -> list[TaskDraft | Rejected]:
 def embedded(domain: Domain, prompts: Sequence[str]) -> NDArray[np.float64] | None:
     """Return the domain's vectors of requests, shape (requests, d); None without an embedding.
 
-    Raises DomainError for anything else than a vector of finite numbers for each.
+    Raises DomainError unless there is a vector of finite numbers for each request.
     """
     if not isinstance(domain, EmbedsTasks):
         return None

@@ -1,9 +1,9 @@
-"""One attempt at a task while it is made: what it has sampled and seen, and what may come next.
+"""One attempt at a task in progress: what it has sampled and seen, and what comes next.
 
-The ids that a policy sampled are kept as they are. What ends an attempt:
+The ids that a policy sampled stay as they are. These end an attempt:
 
 - the environment says done: `stop`;
-- a completion hits its token bound, or `max_turns` or `max_length` is reached: `length`;
+- a completion hits its token bound, or the attempt reaches `max_turns` or `max_length`: `length`.
   `max_length` holds for each sequence, `max_turns` for all of them;
 - the engine fails for this attempt alone, the episode cannot start, its tools fail `max_errors`
   times in a row or in the last turn, or its prompt leaves the agent no room: `error`, with a
@@ -42,7 +42,7 @@ SeedOf = Callable[[str, int, int], int]
 
 @dataclass(frozen=True, slots=True)
 class AttemptBounds:
-    """What bounds every attempt.
+    """The bounds of every attempt.
 
     Args:
         n: attempts a task, at least 1.
@@ -69,9 +69,9 @@ class Play:
     Args:
         domain: opens the episodes and answers the agent.
         engine: samples the agent's turns.
-        chat: the agent checkpoint's template; its stop tokens are added to those of `params`.
-        bounds: what bounds each attempt.
-        params: `max_tokens` bounds one turn.
+        chat: the agent checkpoint's template; its stop tokens join those of `params`.
+        bounds: the bounds of each attempt.
+        params: sampling of the turns; `max_tokens` bounds one turn.
         seed_of: the seed of each turn, and with turn `EPISODE_TURN` of the environment.
     """
 
@@ -94,24 +94,24 @@ class Player(Protocol):
         params: SamplingParams,
         seed_of: SeedOf,
     ) -> Iterator[tuple[int, list[Rollout]]]:
-        """Yield (index of a task among those of all batches, its n rollouts), as finished."""
+        """Yield (index of a task among those of all batches, its n rollouts), as they finish."""
         ...
 
     def answer_probabilities(
         self, tasks: Sequence[tuple[str, TaskDraft]], *, params: SamplingParams, seed_of: SeedOf
     ) -> list[float] | None:
-        """Return how probable each task's reference answer is; None where it cannot be known."""
+        """Return the probability of each task's reference answer; None where nobody can know it."""
         ...
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One rollout being made; `finish` is None while it goes on.
+    """One rollout in progress; `finish` is None until it ends.
 
     `actions` are the agent's texts that its environment has answered. `lasting` says that the same
-    seeds would break it again, as where pi_env says in the place of the tools what fits nothing.
-    `stranded` says that its environment is gone and that nobody can make it anew. The ids are those
-    of the sequence under way, which begins at `turn` and `message`; `before` are the finished ones.
+    seeds would break it again, as where pi_env in the place of the tools writes what fits no
+    schema. `stranded` says that its environment is gone and cannot be made anew. The ids are those
+    of the present sequence, which begins at `turn` and `message`; `before` are the finished ones.
     """
 
     task_id: str
@@ -138,7 +138,7 @@ class Attempt:
 
     @property
     def passing(self) -> bool:
-        """Return whether it was lost to what another try may not meet."""
+        """Return whether something broke it that another try may not meet."""
         return self.cause in (Cause.ENVIRONMENT, Cause.ENGINE) and not self.lasting
 
     @property
@@ -148,20 +148,20 @@ class Attempt:
 
     @property
     def sequences(self) -> tuple[FurtherSequence, ...]:
-        """Return all of its sequences in order, the one under way last."""
+        """Return all of its sequences in order, the present one last."""
         return (*self.before, self._sequence())
 
     def request(self, seed_of: SeedOf) -> SampleRequest:
-        """Return what to sample for the next turn: all ids of the sequence, as sampled and seen."""
+        """Return the request for the next turn: all ids of the sequence, sampled and seen."""
         return SampleRequest(
             prompt_ids=(*self.prompt_ids, *self.token_ids),
             seed=seed_of(self.task_id, self.sample_index, self.turns),
         )
 
     def take(self, completion: Completion, chat: ChatFormat) -> str | None:
-        """Append sampled tokens; return the text for the environment, None when that was the end.
+        """Append a completion; return its text for the environment, None where the attempt ends.
 
-        A completion that was cut off is not acted on.
+        The environment never gets the text of a completion that was cut off.
         """
         if completion.finish_reason is FinishReason.ERROR:
             self.end(FinishReason.ERROR, completion.error, Cause.ENGINE)
@@ -179,12 +179,12 @@ class Attempt:
         return text
 
     def opened(self, observation: Observation) -> None:
-        """Take note of whether the episode could start."""
+        """End the attempt if its episode could not start."""
         if observation.failed:
             self.end(FinishReason.ERROR, broken(observation, self.task_id, 0), Cause.ENVIRONMENT)
 
     def observe(self, observation: Observation, chat: ChatFormat, bounds: AttemptBounds) -> None:
-        """Append what the environment answered: no logprob, no loss."""
+        """Append the environment's answer, whose tokens have no logprob and no loss."""
         answered = as_observed(observation)
         self.messages.extend(answered)
         if observation.failed:
@@ -219,7 +219,7 @@ class Attempt:
     def _begin_anew(
         self, messages: Sequence[Message], chat: ChatFormat, bounds: AttemptBounds
     ) -> None:
-        """Finish the sequence; the next one has these messages, the last ones, for its prompt."""
+        """Finish the sequence; the next one has the last messages, `messages`, for its prompt."""
         prompt = chat.first_prompt(list(map(unrewarded, messages)), self.tools)
         if len(prompt) >= bounds.max_length:
             self.end(FinishReason.LENGTH)
@@ -230,7 +230,7 @@ class Attempt:
         self.token_ids, self.logprobs, self.loss_mask = [], [], []
 
     def _sequence(self) -> FurtherSequence:
-        """Return the sequence under way; all that its parent, the one before it, said led to it."""
+        """Return the present sequence; it branches off at the end of the one before it."""
         return FurtherSequence(
             turn=self.turn,
             message=self.message,
@@ -243,7 +243,7 @@ class Attempt:
         )
 
     def end(self, finish: FinishReason, error: str = "", cause: Cause | None = None) -> None:
-        """Let nothing more come."""
+        """End the attempt."""
         self.finish, self.error, self.cause = finish, error, cause
 
     def rollout(self) -> Rollout:
@@ -269,7 +269,7 @@ class Attempt:
 def opening(
     domain: Domain, task_id: str, draft: TaskDraft
 ) -> tuple[list[Message], Sequence[JsonObject]]:
-    """Return the messages and tools that open an attempt; raises DomainError without messages."""
+    """Return the messages and tools that open an attempt; raises DomainError where either fails."""
     try:
         return list(domain.agent_messages(draft)), tools_of(domain, draft)
     except Exception as error:
@@ -282,7 +282,7 @@ def opening(
 def open_group(task_id: str, draft: TaskDraft, play: Play) -> list[Attempt]:
     """Return the n attempts at one task before their first turn, without episodes.
 
-    Raises DomainError when the domain cannot say how the task is put to the agent.
+    Raises DomainError where the domain cannot give a task's messages.
     """
     bounds = play.bounds
     messages, tools = opening(play.domain, task_id, draft)

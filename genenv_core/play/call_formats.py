@@ -1,6 +1,6 @@
 """How families of models write tool calls, as response templates of transformers.
 
-Where no format of these fits, genenv takes the one that TRL has for a whole chat template. A format
+Where none of these formats fits, genenv takes TRL's template for a whole chat template. A format
 stands here where TRL lacks it, or where TRL's reads less than the models write.
 """
 
@@ -14,10 +14,10 @@ Template = Mapping[str, Any]
 _TEXT = {"content": "text"}
 _CALL = {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}
 _WHOLE = {"defaults": {"role": "assistant"}, "start_anchor": "[never in a prompt]"}
-"""Only what the model wrote is read, so there is nothing to look for in a prompt."""
+"""The parser reads only what the model wrote, so nothing in a prompt may match."""
 
 _JSON = {"content": "json", "content_args": {"allow_non_json": True}, "transform": _CALL}
-"""Arguments as JSON; other text stays text, and the call is malformed."""
+"""Arguments as JSON; any other text stays text, and the call is malformed."""
 
 
 def _template(calls: Mapping[str, Any], content: Mapping[str, Any] = _TEXT) -> Template:
@@ -117,8 +117,8 @@ GPT_OSS = _template(
         "content": "text",
     },
 )
-"""JSON behind `to=functions.name`, before or after the channel, as gpt-oss. What no channel for
-answers says, such as thoughts, is no part of the answer."""
+"""JSON behind `to=functions.name`, before or after the channel, as gpt-oss. Text in channels other
+than those for answers, such as thoughts, is no part of the answer."""
 
 BY_MARK: tuple[tuple[str, Template], ...] = (
     ("[ARGS]", MISTRAL_NAMED),
@@ -131,4 +131,4 @@ BY_MARK: tuple[tuple[str, Template], ...] = (
     ("<｜tool▁sep｜>", DEEPSEEK),
     ("<atem:invoke", ATEM),
 )
-"""Marks of chat templates, the first that is found counts."""
+"""Formats by a mark in the chat template; the first mark found counts."""

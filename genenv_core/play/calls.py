@@ -1,14 +1,14 @@
-"""The calls of a transcript and their answers as data, beside the text that was said.
+"""The calls of a transcript and their answers as data, beside the agent's text.
 
 A message of the agent keeps its text, word for word, and names the calls in it: `tool_calls` in
 OpenAI's form, each with its place in the text (`span`, in characters) and whether it can be read
-(`well_formed`). A message that answers a call has its id (`tool_call_id`). Who spoke (`role`) stays
-as the agent saw it. No chat template sees these fields, and pi_env's prompts do not either.
+(`well_formed`). A message that answers a call has its id (`tool_call_id`). The `role` stays as the
+agent saw it. No chat template sees these fields, and pi_env's prompts do not either.
 
 Answers belong to the calls before them in the order in which `ReadsCalls` gives them. Two things
 follow where a domain does not say how its agent writes calls, or in what role it answers them:
 
-- a tool that answers a text without a known call shows that the text was one: the call is then the
+- a tool's answer to a text without a known call shows that the text was one: the call is then the
   whole text, and `well_formed` is null, because nobody read it. A step that failed shows nothing;
 - a user's message that comes where a call waits, and no tool speaks, is its answer.
 """
@@ -28,7 +28,7 @@ from genenv_core.types import Cause, FinishReason, JsonObject, Message, Rollout
 def with_calls_of(rollout: Rollout, domain: Domain) -> Rollout:
     """Return a finished attempt whose messages name their calls.
 
-    Where the domain's `read_calls` fails, it is a broken attempt.
+    Where the domain's `read_calls` fails, the attempt ends in an error.
     """
     try:
         messages = with_calls(rollout.messages, reader_of(domain))
@@ -44,11 +44,12 @@ def with_calls(
 ) -> list[Message]:
     """Return a transcript that names its calls; one that does so already stays as it is.
 
-    Calls that a message carries outside of its text, as recorded conversations do, are left alone.
+    Calls that a message carries outside of its text, as recorded conversations do, stay as they
+    are.
 
     Args:
         messages: the transcript.
-        read: gives the calls in a text of the agent.
+        read: returns the calls in a text of the agent.
         infer: whether answers show calls, as the module says.
     """
     if any(call for message in messages for call in said_calls(message)):
@@ -67,7 +68,7 @@ def said_calls(message: Message) -> list[JsonObject]:
 
 
 def as_said(messages: Sequence[Message]) -> list[Message]:
-    """Return a transcript without what `with_calls` added: as domain and agent wrote it."""
+    """Return a transcript without the additions of `with_calls`: as domain and agent wrote it."""
     ids = {call["id"] for message in messages for call in said_calls(message)}
     found: list[Message] = []
     for message in messages:
@@ -81,13 +82,13 @@ def as_said(messages: Sequence[Message]) -> list[Message]:
 
 
 def calls_made(messages: Sequence[Message], turns: int) -> int:
-    """Return how many calls the agent made, whose turns are the last `turns` of its messages."""
+    """Return how many calls the agent made in the last `turns` of its messages."""
     own = [message for message in messages if message["role"] == "assistant"]
     return sum(len(said_calls(message)) for message in own[len(own) - turns :])
 
 
 def _exchange(messages: Sequence[Message], place: int, read: Reader, infer: bool) -> list[Message]:
-    """Return one turn of the agent, which is at `place`, and what follows it."""
+    """Return one turn of the agent, whose place in the transcript is `place`, and its answers."""
     if not messages or messages[0]["role"] != "assistant" or messages[0].get("tool_calls"):
         return list(messages)
     said, *answers = messages
@@ -113,7 +114,7 @@ def _exchange(messages: Sequence[Message], place: int, read: Reader, infer: bool
 
 
 def _entry(call: SaidCall, text: str, ident: str, *, known: bool = True) -> JsonObject:
-    """Return a call in OpenAI's form; one that cannot be read has its text for arguments.
+    """Return a call in OpenAI's form; for an unreadable call, its text is the arguments.
 
     `known` says whether somebody tried to read it.
     """

@@ -1,9 +1,10 @@
-"""The certificate of a task: whether its evaluation is worth anything, before it is attempted.
+"""The certificate of a task: whether its evaluation means anything, before the agent attempts it.
 
-pi_env is paid for tasks that the agent solves half of the time. A task that judges nothing, gives
-its answer away, or succeeds by chance can earn that without teaching anything. So each task is
-checked: by judging answers that are known to be right or wrong, and, where the domain can attempt
-its own tasks, by playing them. What only attempts of the agent can say is in the view `certified`.
+pi_env earns reward for tasks that the agent solves half of the time. A task that judges nothing,
+gives its answer away, or succeeds by chance can earn that without teaching anything. So genenv
+checks each task. It judges answers that it knows to be right or wrong, and plays the task where the
+domain can attempt its own tasks. What only attempts of the agent can show is in the view
+`certified`.
 """
 
 from __future__ import annotations
@@ -35,40 +36,40 @@ from genenv_core.types import Flaw, Message, TaskDraft, Verdict
 Stored = TypeVar("Stored")
 
 REPEATS = 3
-"""How often one transcript is judged."""
+"""How often the check of steady verdicts judges one transcript."""
 
 ATTEMPTS = 10
-"""How often the domain attempts its task, each time with another seed of the environment. One that
-succeeds by a coin toss passes all of them once in a thousand times."""
+"""How often the domain attempts its task, each time with another seed of the environment. A task
+that succeeds by a coin toss passes all of them once in a thousand times."""
 
 CANARY = "canary 5f1e7c"
 CANARIES = (CANARY, written({"name": "canary", "arguments": {}}), f"The answer is {CANARY}.")
 """Texts that answer no task."""
 
 CLOSED = frozenset({"yes", "no", "true", "false", "none"})
-"""Answers that a request may name without giving them away; single letters are more of them."""
+"""Answers that a request may name without giving them away; so are single letters."""
 
 SHOWN = 60
-"""Characters of an answer that are shown."""
+"""Most characters of an answer that a check shows."""
 
 UNJUDGED, NO_LEAKS, NO_SOLUTION = (
     "the ground truth cannot be judged",
     "the domain cannot say what a leak is",
     "the domain has no solution",
 )
-"""How a check begins whose question the domain's own code answered with an error."""
+"""How the detail of a check begins when the domain's own code raised an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check of a certificate: the flaw that it looks for, and what it found, or ''."""
+    """One check of a certificate: the flaw that it looks for, and what it found, '' for nothing."""
 
     flaw: Flaw
     detail: str = ""
 
     @property
     def passed(self) -> bool:
-        """Return whether the flaw was not found."""
+        """Return whether the check found no flaw."""
         return not self.detail
 
     @property
@@ -78,11 +79,11 @@ class Check:
 
 
 def certify(draft: TaskDraft, domain: Domain) -> list[Check]:
-    """Return the checks that can be made of a task, in the order of `Flaw`.
+    """Return the checks that apply to a task, in the order of `Flaw`.
 
-    Which can be made depends on the domain: without `KnowsSolution` or `WritesAnswers` nobody can
-    say whether a task is reachable. Only the first one says what the tools may not give away. A
-    task whose ground truth only its environment knows ('') has nothing that could leak or fail.
+    The domain decides which apply: without `KnowsSolution` or `WritesAnswers` nobody can say
+    whether a task is reachable, and only `KnowsSolution` says what the tools may not give away. A
+    task whose ground truth only its environment knows ('') has no answer that could leak or fail.
 
     Raises DomainError where the environment that plays the task is lost.
     """
@@ -121,7 +122,7 @@ def _checks(draft: TaskDraft, domain: Domain) -> list[Check]:
 
 
 def _solution(draft: TaskDraft, domain: Domain) -> tuple[Sequence[SolutionTurn], str]:
-    """Return the turns of a right attempt, if the domain has a solution, and an error's text."""
+    """Return the turns of a right attempt, [] without a solution, and the text of an error."""
     try:
         if isinstance(domain, KnowsSolution):
             return domain.solution(draft), ""
@@ -140,7 +141,7 @@ def answer_verdict(draft: TaskDraft, domain: Domain, answer: str) -> Verdict:
 def said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
     """Return the transcript in which the agent says just `answer`.
 
-    It is played where only the environment can judge it; raises what the step raises.
+    It plays the answer where only the environment can judge it; raises what the step raises.
     """
     messages: list[Message] = [
         *domain.agent_messages(draft),
@@ -152,15 +153,15 @@ def said(draft: TaskDraft, domain: Domain, answer: str) -> list[Message]:
 
 
 def _said_of(text: str, parts: Iterable[str], who: str) -> str:
-    """Return which of the parts a text says, '' if none."""
+    """Return the first of the parts that a text says, in words, '' if it says none."""
     return next((f"{who} {part[:SHOWN]!r}" for part in parts if holds(text, part)), "")
 
 
 def _leaked(draft: TaskDraft, domain: Domain, parts: Sequence[str]) -> str:
-    """Return which text that gives the answer away the request says, '' if none.
+    """Return which text that gives the answer away stands in the request, '' for none.
 
-    Without `NamesLeaks` that is the ground truth, unless it is of a closed set, which each request
-    may list, and the parts of the answer that have to be worked out.
+    Without `NamesLeaks` these texts are the parts of the answer that an agent has to work out, and
+    the ground truth, unless it belongs to a closed set that each request may list.
     """
     if not isinstance(domain, NamesLeaks):
         truth = draft.ground_truth.strip().casefold()
@@ -184,7 +185,7 @@ def _wrong(draft: TaskDraft, domain: Domain) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """Return an error as it is stored: without the line of the code, which is in no key."""
+    """Return an error without its line of code, which is in no key, as tables store it."""
     return error_line(error.__cause__ or error)
 
 
@@ -208,7 +209,7 @@ def _unsteady(draft: TaskDraft, domain: Domain) -> str:
             verdicts = [judged(domain, draft, messages) for _ in range(REPEATS)]
             if judged_while_played(domain) and repeatable(domain):
                 verdicts.append(answer_verdict(draft, domain, answer))
-            # Stored traces of stored tasks are judged too.
+            # Stored traces of stored tasks have to get the same verdict.
             stored = replace(draft, spec=_stored(draft.spec))
             verdicts.append(judged(domain, stored, _stored(messages)))
         except EnvironmentLost:
@@ -226,7 +227,7 @@ def _stored(value: Stored) -> Stored:
 
 @dataclass(frozen=True, slots=True)
 class _CertificateAttempt:
-    """What the domain's own attempt came to: why it failed, and what tools said in each turn."""
+    """The outcome of the domain's own attempt: why it failed, and the tools' answers by turn."""
 
     failure: str = ""
     observed: list[str] = field(default_factory=list[str])
@@ -275,8 +276,8 @@ def _early(
 ) -> str:
     """Return which part of the answer the tools say too early, '' if none.
 
-    In a right attempt the tools may say what this turn and those before it reveal; to a text that
-    is no right call, nothing.
+    In a right attempt the tools may say what this turn and those before it reveal. To a text that
+    is no right call they may say no part.
     """
     for attempt in attempts:
         for turn, text in enumerate(attempt.observed):

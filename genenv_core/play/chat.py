@@ -1,8 +1,9 @@
 """From messages to token ids and back, for one checkpoint's tokenizer and chat template.
 
-What a policy sampled stays the ids that it sampled. Text is tokenised only where no policy wrote
-it: the first prompt, and what the template puts between two turns of the agent. The latter is found
-by rendering a conversation with a placeholder in the agent's place and taking what follows it.
+What a policy sampled stays the ids that it sampled. The tokenizer encodes only text that no policy
+wrote: the first prompt, and what the template puts between two turns of the agent. To find the
+latter, genenv renders a conversation with a placeholder for the agent's text, and takes what
+follows it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from genenv_core.play.template.rendering import Rendering
 from genenv_core.types import JsonObject, Message, Policy
 
 OPENINGS = 4096
-"""First prompts kept: the same tasks are attempted in several ways, and rendering takes longer."""
+"""First prompts to keep: an epoch attempts the same tasks in several ways, and rendering takes
+time."""
 
 
 class ChatFormat:
@@ -34,9 +36,10 @@ class ChatFormat:
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        name: what to call the checkpoint in errors.
-        extra_stop_ids: stop tokens that the checkpoint declares beyond its tokenizer's end token.
-        variables: what the template is given besides messages and tools, in every rendering.
+        name: the checkpoint's name in errors.
+        extra_stop_ids: stop tokens that the checkpoint declares beyond its tokenizer's end
+            token.
+        variables: what the template gets besides messages and tools, in every rendering.
 
     Raises `ModelError` where the template is missing, refuses a conversation, or drops its content.
     """
@@ -67,13 +70,14 @@ class ChatFormat:
         self._hidden = hidden_tokens(tokenizer)
         end = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_token_ids = ends_of(self._rendering, [*end, *extra_stop_ids])
-        """The tokens that end the agent's turn, first the one that the template writes."""
+        """The tokens that end the agent's turn; the first one is what the template writes."""
         self.mending, self._unread = self._mended()
 
     def _mended(self) -> tuple[Mending, Sequence[str]]:
-        """Return what the template does not show, and what of calls is not read back equal.
+        """Return what genenv has to write for the template, and the cases of calls it misreads.
 
-        Where a call in the template's own form is not read, genenv offers tools in its form.
+        Where it cannot read back a call in the template's own form, genenv offers tools in its own
+        form.
         """
         ask, mending = self._rendering, mending_of(self._rendering)
         if mending is LEARNED:
@@ -89,7 +93,7 @@ class ChatFormat:
     def load(
         cls, checkpoint: Path, variables: Mapping[str, Any] | None = None, tokenizer: Any = None
     ) -> ChatFormat:
-        """Return the chat format of a checkpoint directory, whose tokenizer may be loaded."""
+        """Return the chat format of a checkpoint directory; pass a loaded `tokenizer` of it."""
         tokenizer = load_tokenizer(checkpoint) if tokenizer is None else tokenizer
         return cls(
             tokenizer,
@@ -99,10 +103,10 @@ class ChatFormat:
         )
 
     def probe(self, policy: Policy) -> Probe:
-        """Return what a probe of the checkpoint finds: how its template is used.
+        """Return the result of probing the checkpoint: how genenv uses its template.
 
         Raises `ModelError` where its template hides what this policy has to see, or does not open
-        its turn, and for pi_agent where no form of a call is read back.
+        its turn, and for pi_agent where no form of a call reads back equal.
         """
         show_all(self._rendering, self.mending, policy)
         check_opening(self._rendering)
@@ -119,7 +123,7 @@ class ChatFormat:
     ) -> tuple[int, ...]:
         """Return the token ids that open an attempt, up to where the agent starts to write.
 
-        The last ones are kept.
+        A cache keeps the last `OPENINGS` of them.
         """
         return self._opening(json.dumps([list(messages), list(tools)]))
 
@@ -136,9 +140,9 @@ class ChatFormat:
     ) -> tuple[int, ...]:
         """Return the ids between the agent's completion and its next one, where it has `tools`.
 
-        They close the agent's turn, hold `messages_after_turn` (what the environment answered), and
-        open the next turn. A stop token with which `completion_ids` already closed the turn is left
-        out, so that completion + continuation is what the template would have written.
+        They close the agent's turn, hold `messages_after_turn` (the environment's answer), and open
+        the next turn. They leave out a stop token with which `completion_ids` already closed the
+        turn, so that completion + continuation is what the template would have written.
         """
         ids = self._suffix_ids(messages_after_turn, offered=bool(tools) and not self.mending.tools)
         if completion_ids and completion_ids[-1] in self.stop_token_ids:
@@ -150,8 +154,9 @@ class ChatFormat:
     def completion(self, text: str) -> tuple[int, ...]:
         """Return the ids of a turn with this text, its stop token included.
 
-        A policy may spell a text with other tokens too; these are the tokenizer's own behind a
-        prompt, if it changes no token of that: SentencePiece puts a blank before what stands alone.
+        A policy may spell a text with other tokens too. These are the tokenizer's own behind a
+        prompt, if the text changes no token of the prompt: SentencePiece puts a blank before a text
+        on its own.
         """
         before, said = self._opened, self._rendering.agents(text)
         ids = self._rendering.ids(before + said)
@@ -187,7 +192,7 @@ class ChatFormat:
     def _suffix_ids(self, messages: Sequence[Message], *, offered: bool) -> tuple[int, ...]:
         """Return the ids that follow an agent's text when `messages` come after it.
 
-        Tools are not rendered, also where they are `offered`: templates name them before the first
+        It renders no tools, also where they are `offered`: templates name them before the first
         answer or not at all.
         """
         opening: list[Message] = [
@@ -212,7 +217,7 @@ class ChatFormat:
 def _declared_stop_ids(checkpoint: Path) -> tuple[int, ...]:
     """Return the end tokens in generation_config.json, which may list several; () without one.
 
-    Raises `ModelError` where one is no number of a token.
+    Raises `ModelError` where one is no token id.
     """
     declared = (checkpoint_file(checkpoint, "generation_config.json") or {}).get("eos_token_id")
     if declared is None:

@@ -1,10 +1,10 @@
 """Attempts at tasks: one thread hands completions to the tools and observations to the engine.
 
-Three ways of answering the agent. Tools that answer at once are executed inline: then all attempts
-take their turns in step, and what waits is one batch. Tools that take time are executed by workers,
-or played by pi_env: then every attempt advances on its own, so that slow tools hold up nobody else,
-and the engine computes in between. An attempt's tokens depend on its own seeds and observations and
-not on when others are answered, up to the rounding that a batch of other shape brings.
+The agent gets its answers in one of three ways. Tools that answer at once run inline: then all
+attempts take their turns in step, and the waiting ones are one batch. Tools that take time run in
+workers, or pi_env plays them: then every attempt advances on its own, so that slow tools hold up
+nobody else, and the engine computes in between. An attempt's tokens depend on its own seeds and
+observations, not on when others get their answers, but for the rounding in a batch of other shape.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ def run_episodes(
     retries: Retries = NEVER,
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[int, list[Rollout]]]:
-    """Yield (index of the task, its n rollouts) as the groups are finished.
+    """Yield (index of the task, its n rollouts), each group when it has finished.
 
     Args:
         tasks: (task id, draft) pairs; ids are unique.
         play: who attempts them, and how.
-        tools: who answers the agent; None executes the domain's tools inline, in step.
-        open_attempts: attempts under way at once, at least one group; None is all. Groups begin in
-            order.
-        retries: an attempt that was lost to its environment or its engine is made again, with the
-            same seeds, once all others are finished.
-        check: called often; what it raises ends everything.
+        tools: who answers the agent; None runs the domain's tools inline, in step.
+        open_attempts: most attempts in progress at once, at least one group; None: all. Groups
+            begin in order.
+        retries: how often to repeat an attempt that its environment or its engine lost, with
+            the same seeds, once all others have finished.
+        check: the driver calls it often; what it raises ends everything.
 
     A rollout's tokens never exceed `max_length`: an observation that leaves no room for another
     completion stays in `messages` and adds no tokens.
 
     In step, the bits of a batch depend on all attempts in it. So where some came late and all came
     in the end, the driver makes all once more: they are then those of a run that lost nothing. It
-    yields groups that were finished before the first loss at once, as they are the same. Where the
-    domain is not repeatable, this would gain nothing and is left out.
+    yields the groups that finished before the first loss at once, as they are the same. Where the
+    domain is not repeatable, a second time would gain nothing, and the driver leaves it out.
     """
     rounds = _Rounds(retries)
     made = _made(tasks, play, tools, open_attempts, rounds, check)
@@ -88,9 +88,9 @@ def run_episodes(
 
 @dataclass(slots=True)
 class _Rounds:
-    """How often lost attempts were made again so far, of how often they may be.
+    """How many rounds of lost attempts there were so far, and how many there may be.
 
-    `disturbed` says that one was lost, if only for a while.
+    `disturbed` says that an attempt was lost, if only for a while.
     """
 
     retries: Retries
@@ -148,7 +148,7 @@ def _made(
 
 
 class _Driver:
-    """The attempts under way; all methods are called from one thread."""
+    """The attempts in progress; one thread calls all methods."""
 
     def __init__(
         self,
@@ -169,11 +169,11 @@ class _Driver:
 
     @property
     def open(self) -> int:
-        """Return how many attempts are under way."""
+        """Return how many attempts are in progress."""
         return len(self._attempts)
 
     def begin(self, index: int, group: list[Attempt]) -> None:
-        """Let the attempts of a group begin; of one that was `lost`, those without a verdict."""
+        """Begin the attempts of a group; of one that was `lost`, only those without a verdict."""
         before = self.lost.pop(index, group)
         group = [new if old.passing else old for new, old in zip(group, before, strict=True)]
         self._groups[index] = group
@@ -189,7 +189,7 @@ class _Driver:
             self._finished.append(index)
 
     def turn(self) -> None:
-        """Let everything come forward a little; wait when there is nothing to compute."""
+        """Advance all attempts a little; wait when there is nothing to compute."""
         if not self._attempts:
             return
         for tag, completion in self._session.advance():
@@ -201,7 +201,7 @@ class _Driver:
     def finished(self) -> Iterator[tuple[int, list[Rollout]]]:
         """Yield the groups that have ended since the last call.
 
-        While a round may come, a group with attempts that another try may save is `lost`.
+        While a round may come, a group with attempts that another try may save goes to `lost`.
         """
         while self._finished:
             index = self._finished.pop(0)
@@ -247,7 +247,7 @@ class _Driver:
             self._finished.append(index)
 
     def _read_mail(self) -> None:
-        """Make the calls that other threads have sent; wait for one when nothing else is to do."""
+        """Make the calls that other threads have sent; wait for one when there is no other work."""
         computes = self._session.computes or self._answering.computes
         wait = bool(self._attempts) and not computes and not self._finished
         try:

@@ -1,23 +1,23 @@
 """How true pi_env is in the place of the tools: its answers against the domain's own code.
 
-A stored attempt is played again: the domain's own episode gets the agent's actions, and says at
-each turn what pi_env should have said. Three questions, in this order:
+The check plays a stored attempt again: the domain's own episode gets the agent's actions, and says
+at each turn what pi_env should have said. Three questions, in this order:
 
-- schema: did the answer fit the domain's observation schema? One that was cut off, is no JSON, or
-  was never given does not.
+- schema: did the answer fit the domain's observation schema? A missing answer, one that is no JSON,
+  and one that was cut off do not.
 - state: is it of the same kind as the true one? Both are observations, or both are errors; neither
   ends the episode where the other goes on; and where both name a tool, it is the same one.
 - content: how similar are the two texts? Token F1 (`genenv_core.domains.kit.texts.similarity`), 1
-  for equal ones. It is known only where both gave an observation.
+  for equal ones. It exists only where both gave an observation.
 
 The fidelity of an answer is its content where schema and state are right, else 0. The reason: an
 answer that the agent cannot read, or one from a world in which something else happens, is as wrong
 as a false text, and a mean of three shares would let a liar with a perfect form pass. The
 definition is ours; only the similarity has a source.
 
-What it cannot see: token F1 ignores case, punctuation and articles, so `-5` for `5` is no lie.
-Only answers that pi_env was asked for count. Where the domain has no prompt for it (an agent's text
-without a call, a call that cannot be read), pi_env said nothing, true or false.
+What it cannot see: token F1 ignores case, punctuation and articles, so `-5` for `5` is no lie. Only
+answers count for which the attempt asked pi_env. Where the domain has no prompt for it (an agent's
+text without a call, a call that cannot be read), pi_env said nothing, true or false.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from genenv_core.types import Message, Observation, TaskDraft
 class Fidelity:
     """How true one answer is.
 
-    `content` is in [0, 1], None where one of the two gave no observation.
+    `content` is in [0, 1], None unless both answers were observations.
     """
 
     schema: bool
@@ -52,13 +52,13 @@ class Fidelity:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One turn of an attempt at which pi_env was asked.
+    """One turn of an attempt at which pi_env wrote the answer.
 
     Args:
         turn: of the agent, from 0.
-        before: the transcript that pi_env was asked about; its last message is the agent's.
-        said: what pi_env answered.
-        truth: what the domain's own code answers there; done without messages after its end.
+        before: the transcript in pi_env's prompt; its last message is the agent's.
+        said: pi_env's answer.
+        truth: the answer of the domain's own code; done without messages after its end.
     """
 
     turn: int
@@ -90,15 +90,15 @@ def text_of(observation: Observation) -> str:
 def answered(
     domain: Domain, draft: TaskDraft, seed: int, messages: Sequence[Message]
 ) -> Iterator[Answered]:
-    """Yield every turn of a stored attempt at which pi_env was asked; nothing of other attempts.
+    """Yield every turn of a stored attempt at which pi_env wrote the answer, if it has any.
 
-    `messages` is the whole transcript, `seed` that of the episode. Tools are executed here, one
-    after the other and without a time limit. A step of which the agent saw a failure counts as not
-    having happened, as in the attempt; whatever the domain's code raises is its answer.
+    `messages` is the whole transcript, `seed` that of the episode. The domain's tools run here, one
+    after the other and without a time limit. A step whose failure the agent saw counts as not
+    having happened, as in the attempt. Whatever the domain's code raises is its answer.
     """
     if not isinstance(domain, SimulatedTools) or not any(m.get("simulated") for m in messages):
         return
-    messages = as_said(messages)  # as pi_env was asked about them
+    messages = as_said(messages)  # the form in which pi_env read them
     tools = _OwnTools(domain, draft, seed)
     turn = 0
     for place in range(len(domain.agent_messages(draft)), len(messages)):
@@ -116,7 +116,7 @@ def answered(
 
 
 class _OwnTools:
-    """The domain's own episode, kept beside an attempt in which pi_env plays the tools."""
+    """The domain's own episode, played beside an attempt in which pi_env plays the tools."""
 
     def __init__(self, domain: Domain, draft: TaskDraft, seed: int) -> None:
         self._domain, self._draft, self._seed = domain, draft, seed
@@ -156,6 +156,6 @@ def _kind(observation: Observation) -> tuple[bool, bool, bool]:
 
 
 def _same_tool(said: Observation, truth: Observation) -> bool:
-    """Return whether the tools that pi_env names are among the true ones, where both name some."""
+    """Return whether pi_env names only tools that the true answer names, if that names any."""
     named, true = ({m["name"] for m in one.messages if "name" in m} for one in (said, truth))
     return not true or named <= true

@@ -1,8 +1,8 @@
-"""Tool calls in a model's own format, rewritten to the one that domains read.
+"""Rewrites tool calls in a model's own format to the format that domains read.
 
 Domains read `<tool_call>` (`genenv_core.domains.tool_calls`), as Hermes and Qwen models write it.
 Response templates of transformers read other models' texts. A trial decides which one: the chat
-template writes calls, and genenv takes the first that reads them back equal. Where the chat
+template writes calls, and genenv takes the first format that reads them back equal. Where the chat
 template writes no calls, its marks decide.
 """
 
@@ -29,7 +29,7 @@ from genenv_core.play.template.control import special_ids
 from genenv_core.types import Call, JsonObject
 
 XML_MARKS = ("<function=", "<arg_key>")
-"""With one of them, `<tool_call>` holds XML and not JSON, as in Qwen3-Coder and GLM."""
+"""Marks of chat templates whose `<tool_call>` holds XML and not JSON, as in Qwen3-Coder and GLM."""
 
 _OF_TRL = ("gemma4_template", "lfm2_2_5_template")
 
@@ -58,12 +58,12 @@ TRIAL_TOOLS: Sequence[JsonObject] = tuple(
 
 _LOOK = Call("look_up", {"place": "Oslo, Norway", "days": 2})
 TRIALS = ((_LOOK,), (Call("list_all", {}),), (_LOOK, Call("list_all", {})))
-"""Turns that a chat template writes to show its format."""
+"""Turns of calls that a chat template writes, so that they show its format."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeFormat:
-    """How a model writes calls; `ended`: its template reads the token that ends a turn too."""
+    """How a model writes calls; `ended`: the template also reads the token that ends a turn."""
 
     template: Template
     ended: bool
@@ -78,7 +78,7 @@ class WrittenTurn:
 
 
 def native_format(tokenizer: Any) -> NativeFormat | None:
-    """Return how a tokenizer's model writes calls; None where it is as domains read them."""
+    """Return how a tokenizer's model writes calls; None for the format that domains read."""
     usual = _by_marks(tokenizer)
     turns = [(calls, written_turn(tokenizer, calls, TRIAL_TOOLS)) for calls in TRIALS]
     texts = [(calls, turn) for calls, turn in turns if turn is not None]
@@ -167,8 +167,8 @@ def _by_marks(tokenizer: Any) -> NativeFormat | None:
 def hidden_tokens(tokenizer: Any) -> Set[int] | None:
     """Return the special tokens that are no part of a turn's text.
 
-    None where these are all special tokens, as the tokenizer's own decoding has it. Some tokenizers
-    call the marks special that a text's calls and thoughts are found by.
+    None where these are all special tokens, as in the tokenizer's own decoding. Some tokenizers
+    have special tokens for the marks of calls and thoughts, which the text must keep.
     """
     special = special_ids(tokenizer)
     names = {token: str(tokenizer.convert_ids_to_tokens(token)) for token in special}
@@ -177,10 +177,11 @@ def hidden_tokens(tokenizer: Any) -> Set[int] | None:
 
 
 def rewritten(text: str, template: Template, tools: Sequence[JsonObject] = ()) -> str:
-    """Return a turn's text with its calls as domains read them.
+    """Return a turn's text with its calls in the format that domains read.
 
-    `tools` have the types of arguments, for formats that write all of them as text. What the model
-    thought first stays as it is. What the template cannot read is one malformed call.
+    `tools` have the types of arguments, for formats that write all of them as text. The thought of
+    a reasoning model stays as it is. A text that the template cannot read becomes one malformed
+    call.
     """
     from transformers.utils import chat_parsing
 
@@ -199,9 +200,9 @@ def rewritten(text: str, template: Template, tools: Sequence[JsonObject] = ()) -
 
 
 def _known_to_trl(chat: str) -> Template | None:
-    """Return how TRL reads a template's calls, None where it knows none.
+    """Return TRL's response template for a chat template, None where TRL knows none.
 
-    It knows no template without tools, and takes .3 CPU-seconds to import.
+    TRL knows no template without tools, and takes .3 CPU-seconds to import.
     """
     if "tool" not in chat:
         return None

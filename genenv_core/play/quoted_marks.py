@@ -1,8 +1,8 @@
-"""Marks of a model's own format inside of the strings of its calls.
+"""Hides marks of a model's own format inside of the strings of its calls.
 
-A response template of transformers ends a call at the first text that looks like its end, inside of
-a string too. `shielded` puts other characters in the place of such marks before the text is parsed,
-and gives what puts them back into the parsed values.
+A response template of transformers ends a call at the first text that looks like its end, also
+inside of a string. `shielded` puts other characters in the place of such marks before the parser
+runs, and returns a function that puts them back into the parsed values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PRIVATE = range(0xF0000, 0xFFF00, 0x80)
 
 
 def shielded(text: str, template: Mapping[str, Any]) -> tuple[str, Callable[[Any], Any]]:
-    """Return a text whose calls end at their ends alone, and what restores parsed values."""
+    """Return a text whose calls end only at their ends, and a function that restores values."""
     from transformers.utils.chat_parsing import response_templates
 
     loading: Any = response_templates  # half untyped
@@ -50,7 +50,7 @@ def shielded(text: str, template: Mapping[str, Any]) -> tuple[str, Callable[[Any
 
 
 def _matches(pattern: Any, text: str) -> Iterator[int]:
-    """Return where a pattern matches, in matches that overlap too."""
+    """Yield where a pattern matches, also where matches overlap."""
     found = pattern.search(text)
     while found is not None and found.start() < len(text):
         yield found.start()
@@ -63,7 +63,7 @@ def _inside(place: int, spans: list[Span]) -> bool:
 
 
 def _strings(text: str, calls: Any) -> Iterator[Span]:
-    """Return the places of the strings in the calls of a text, in order."""
+    """Yield the places of the strings in the calls of a text, in order."""
     end = 0
     while (opened := calls.open_re.search(text, end)) is not None:
         end = opened.end()

@@ -1,4 +1,4 @@
-"""pi_env in the place of the tools: its prompt, and what counts as an observation it wrote."""
+"""pi_env in the place of the tools: its prompt, and what counts as an observation of its own."""
 
 # jsonschema has no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
@@ -31,16 +31,19 @@ from genenv_core.types import (
 )
 
 SIMULATED_TURN = -2
-"""`seed_of` is asked for this turn, and lower ones, for the simulated answer to turn 0, 1, ..."""
+"""The turn with which a caller asks `seed_of` for the seed of the simulated answer to turn 0; later
+turns count down from it."""
 
 
 class Simulator:
     """The tools of a domain, played by pi_env.
 
     Args:
-        domain: must implement `SimulatedTools`, else ConfigError.
+        domain: has to implement `SimulatedTools`, else ConfigError.
         chat: the chat format of pi_env's checkpoint.
         max_length: tokens of one prompt and its answer together.
+
+    Raises ConfigError for a domain that begins the conversation anew, and for an invalid schema.
     """
 
     def __init__(self, domain: Domain, chat: ChatFormat, *, max_length: int) -> None:
@@ -69,7 +72,10 @@ class Simulator:
     def prompt(
         self, draft: TaskDraft, messages: Sequence[Message]
     ) -> tuple[int, ...] | Observation:
-        """Return the ids that ask pi_env, or the observation where there is nothing to ask."""
+        """Return the ids of pi_env's prompt, or an observation where there is nothing to ask.
+
+        The observation ends the episode, or is a failure where the prompt fails or is too long.
+        """
         try:
             asked = self._domain.tool_messages(draft, messages)
         except FAILURES as error:
@@ -82,13 +88,14 @@ class Simulator:
         return ids
 
     def grammar(self) -> Grammar:
-        """Return the domain's schema of an observation, for an engine that can sample by it."""
+        """Return the domain's schema of an observation, for an engine that can sample under it."""
         return Grammar("json", json.dumps(self._domain.observation_schema))
 
     def read(self, completion: Completion) -> Observation:
-        """Return the observation that pi_env wrote, a failed one where it does not fit.
+        """Return the observation that pi_env wrote; a failed one where it does not fit the schema.
 
-        One that names no tool gets the name of the domain's tool, where there is only one.
+        An observation without a tool's name gets that of the domain's tool, where there is only
+        one.
         """
         if completion.finish_reason is FinishReason.ERROR:
             return _failed(completion.error, Cause.ENGINE)
@@ -110,7 +117,10 @@ class Simulator:
 
 
 def checked(schema: JsonObject) -> Any:
-    """Return the validator of a JSON schema; loads nothing, raises ValueError for a bad schema."""
+    """Return the validator of a JSON schema, which loads no reference.
+
+    Raises ValueError for an invalid schema.
+    """
     kind: Any = validator_for(schema, default=Draft202012Validator)
     try:
         kind.check_schema(schema)
@@ -122,7 +132,7 @@ def checked(schema: JsonObject) -> Any:
 def misfit(value: Any, validator: Any) -> str:
     """Return where a value leaves the schema of one observation, '' when it fits.
 
-    What the schema does not name is refused too, unless it says what else there may be.
+    It also refuses fields that the schema does not name, unless the schema allows further ones.
     """
     if not isinstance(value, dict):
         return "it is no object"
@@ -144,7 +154,7 @@ def misfit(value: Any, validator: Any) -> str:
 
 
 def _only_tool(tools: Sequence[JsonObject]) -> str | None:
-    """Return the name of the only tool, None where there are several, or it has none."""
+    """Return the name of the only tool; None for several tools, or for one without a name."""
     names = [tool.get("function", tool).get("name") for tool in tools]
     return names[0] if len(names) == 1 else None
 

@@ -1,7 +1,7 @@
-"""A bounded number of threads that execute tools, each step with a time limit.
+"""A bounded number of threads that run tools, each step with a time limit.
 
-A thread cannot be ended from outside. A step that is over its limit is given up: its answer, should
-it ever come, is dropped, and another thread takes the place of the one that is stuck.
+Nothing can end a thread from outside. So the workers give up a step that is over its limit: they
+drop its answer, should it ever come, and another thread takes the place of the stuck one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from genenv_core.errors import DomainError
 from genenv_core.types import Observation
 
 MOST_STUCK = 256
-"""Threads left behind in steps that never end, beyond which the stage fails."""
+"""Most threads stuck in steps that never end; with more of them, the stage fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """What a step came to; `lost`: it was given up, and its episode with it."""
+    """The outcome of a step; `lost` says that the workers gave it up, and its episode with it."""
 
     tag: int
     observation: Observation
@@ -39,11 +39,11 @@ class _StepJob:
 
 
 class ToolWorkers:
-    """Executes steps beside the thread that drives the episodes. `close` it at the end.
+    """Runs steps beside the thread that drives the episodes. `close` it at the end.
 
     Args:
-        workers: steps executed side by side, at least 1.
-        timeout_s: longest step, counted from where a worker begins with it.
+        workers: steps that run side by side, at least 1.
+        timeout_s: longest step in seconds, counted from where a worker begins it.
         mailbox: receives a call when a worker is done.
     """
 
@@ -56,14 +56,17 @@ class ToolWorkers:
         self._answers: list[StepAnswer] = []
 
     def submit(self, tag: int, work: Callable[[], Observation]) -> None:
-        """Have a step executed as soon as a worker is free."""
+        """Run a step as soon as a worker is free."""
         self._unfinished += 1
         if self._threads < min(self._workers, self._unfinished):
             self._start()
         self._jobs.put(_StepJob(tag, work))
 
     def collect(self) -> list[StepAnswer]:
-        """Return the answers since the last call, and a failure for each step over its limit."""
+        """Return the answers since the last call, and a failure for each step over its limit.
+
+        Raises DomainError with more than `MOST_STUCK` steps over their limit and still running.
+        """
         now = time.monotonic()
         with self._lock:
             late = [job for job in self._running if job.deadline <= now]

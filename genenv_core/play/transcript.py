@@ -1,8 +1,8 @@
-"""A stored transcript as people and other tools read it: text, tool calls, observations.
+"""A stored transcript for people and other tools: text, tool calls, observations.
 
-A transcript names the calls in its text (`genenv_core.play.calls`). Messages of other origin carry
-them beside it, as OpenAI-style APIs do. Both come out alike. What only looks like a call stays the
-text that it is.
+A transcript of genenv names the calls in its text (`genenv_core.play.calls`). Messages of other
+origin carry them beside it, as OpenAI-style APIs do. Both come out alike. A text that only looks
+like a call stays text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """Names of tools that OpenAI-style APIs allow."""
 
 ANEW = "anew"
-"""What stands beside who speaks where the agent reads nothing of what was said before."""
+"""A turn's name where the agent reads nothing of the conversation before it."""
 
 UNKNOWN = "unknown"
 """Name of a call that cannot be read and names no tool."""
@@ -30,7 +30,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One tool call that was read without an error."""
+    """One readable tool call."""
 
     name: str
     arguments: JsonObject
@@ -42,10 +42,10 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One message: who speaks, and texts and calls in the order in which they were written.
+    """One message: its role, and its texts and calls in order.
 
-    `earned` are the rewards that an environment gave with it, in words, such as `reward 0.5`. The
-    first one of a prompt with which the conversation began anew has the name `ANEW`.
+    `earned` are the rewards that an environment gave with it, in words, such as `reward 0.5`. Where
+    the conversation began anew, the first message of the new prompt has the name `ANEW`.
     """
 
     role: str
@@ -60,16 +60,16 @@ class Turn:
 
 
 def turns(messages: Sequence[Message]) -> list[Turn]:
-    """Return the turns of a transcript; in one that does not name its calls they are looked for."""
+    """Return the turns of a transcript; looks for the calls where it does not name them."""
     return [_turn(message) for message in with_calls(messages)]
 
 
 def openai_messages(messages: Sequence[Message]) -> list[JsonObject]:
-    """Return a transcript that names its calls as OpenAI-style APIs take it.
+    """Return a transcript that names its calls in the form of OpenAI-style APIs.
 
-    There `tool_calls` stand beside the text, and an observation answers one. The user says whatever
-    answers no call. A call that cannot be read stays text where nobody answered it; else its one
-    argument is `text`, as it was written.
+    There `tool_calls` stand beside the text, and an observation answers one. A message that answers
+    no call becomes the user's. A call that cannot be read stays text if no message answers it;
+    otherwise its one argument is `text`, as the agent wrote it.
     """
     answered = {message.get("tool_call_id") for message in messages}
     found: list[JsonObject] = []
@@ -129,7 +129,7 @@ def _turn(message: Message) -> Turn:
 
 
 def _cut(text: str, calls: Sequence[JsonObject]) -> list[str | ToolCall]:
-    """Return a text in parts, with calls in the place of what spells them."""
+    """Return a text in parts, with a call in place of each text that spells it."""
     parts: list[str | ToolCall] = []
     end = 0
     for call in sorted(calls, key=lambda call: call["span"]):

@@ -19,7 +19,7 @@ from schemas.enums import UpdateAction
 
 
 class TrainerCheckpoints(Record):
-    """Where an update keeps its trainer checkpoints, and how often it makes one.
+    """Where an update writes its trainer checkpoints, and how often.
 
     `folder` is this update's alone. `seconds` is the least time between two checkpoints; 0 means
     one after every optimizer step.
@@ -32,12 +32,12 @@ class TrainerCheckpoints(Record):
 class UpdateRequest(Record):
     """One update of a policy on stored rows; each loss has a request of its own.
 
-    `loss` names it in `genenv_core.training.updates.table`.
+    `genenv_core.training.updates.table` maps `loss` to the update's kind.
 
     The update starts from `checkpoint` and saves the policy in `output`, with its tokenizer. `rows`
     is a Parquet file. With `checkpoints`, a killed update continues from the last one and ends on
-    the same bits. `gradient_checkpointing` changes none of them. Each finished step appends its
-    loss to the file `noted`, if one is given (`warm_start.request.note_step`); an update that
+    the same bits. `gradient_checkpointing` changes none of the bits. Each finished step appends its
+    loss to the file `noted`, if there is one (`warm_start.request.note_step`); an update that
     continues first writes the losses of the steps before into it.
     """
 
@@ -57,7 +57,7 @@ class UpdateRequest(Record):
 
     @property
     def what(self) -> str:
-        """Name the update in messages."""
+        """The update's name in messages."""
         return f"{self.loss.upper()} update of pi_{self.policy.value} from {self.checkpoint}"
 
     @property
@@ -72,12 +72,13 @@ class UpdateRequest(Record):
 
 
 class UpdateResult(Record):
-    """What an update did. `metrics` are finite floats, last value of each unless named otherwise.
+    """The result of an update.
 
-    Each module of `genenv_core.training.updates` says which they are.
-    `micro_batch_rows` is the number of rows of a micro-batch that fitted into the memory.
-    `resumed_at` is the number of optimizer steps done before the trainer checkpoint. It is for the
-    log alone: the rest of a result must not show whether an update was interrupted.
+    `metrics` are finite floats; the modules of `genenv_core.training.updates` describe them, and
+    each is the last value unless they say otherwise. `micro_batch_rows` is the number of rows of a
+    micro-batch that fitted into the memory. `resumed_at` is the number of optimizer steps before
+    the trainer checkpoint. It is for the log alone: the rest of a result must not show whether
+    anything interrupted the update.
     """
 
     steps: int
@@ -92,7 +93,7 @@ class UpdateResult(Record):
 def lowered(result: UpdateResult, wanted: int) -> dict[str, int]:
     """Return the fact of an update with fewer rows in a micro-batch than configured, else {}.
 
-    The number changes rounding and depends on the free memory, which is in no key.
+    The number changes only rounding; it depends on the free memory, which is in no key.
     """
     rows = result.micro_batch_rows
     return {"micro_batch_rows": rows} if rows < wanted else {}

@@ -1,4 +1,4 @@
-"""The pages: each module asks the questions of its page, and gives the answers to a template."""
+"""The pages: each module asks the questions of its page, and passes the answers to a template."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from genenv_core.storage.sql.duck import text
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page before it is text: its template, its title, and what the template needs.
+    """A page before it becomes text: its template, its title, and the template's values.
 
-    A page that `streams` is sent as it is made: its template says `{{ sent }}` before it calls a
-    value that takes long, and all before that is with the reader meanwhile.
+    A page that `streams` goes out in pieces: its template writes `{{ sent }}` before it calls a
+    slow value, and the reader sees all before that meanwhile.
     """
 
     template: str
@@ -33,7 +33,7 @@ def filled(panel: Panel) -> Panel:
 
 
 def about(reader: Reader, run: str) -> Panel:
-    """Return the row of a run; raises NotFound."""
+    """Return the row of a run; raises NotFound for an unknown run."""
     found = reader.panel(
         "run", "the run",
         "SELECT run_id, arm, domain, seed, epochs_planned, started_at, tags, note, pinned, "
@@ -44,7 +44,7 @@ def about(reader: Reader, run: str) -> Panel:
 
 
 def require(reader: Reader, runs: Sequence[str], found: Panel) -> None:
-    """Raise NotFound, which names the first of these runs that has no row among those found."""
+    """Raise NotFound for the first of these runs without a row among those found."""
     known = {row["run_id"] for row in found}
     for run in runs:
         if run not in known:

@@ -1,4 +1,4 @@
-"""Two or more runs, or groups, beside each other: curves, results, and where they differ.
+"""Two or more runs, or groups of runs, side by side: curves, results, and where they differ.
 
 A group holds the runs of an arm, or those of an arm that have the same settings.
 """
@@ -22,16 +22,16 @@ from genenv_core.storage.records.differing import first_difference
 from genenv_core.storage.sql.duck import name, text
 
 MOST_GROUPED = 200
-"""Runs whose groups are compared at once; their names stand in the address."""
+"""Most runs whose groups a page compares; their names stand in the address."""
 
 MOST_REASONS = 6
-"""Parts of a stage that are named where it differs; `genenv diff` names all."""
+"""Most parts of a stage that the page names where it differs; `genenv diff` names all."""
 
 MOST_VALUES = 5
-"""Values of a setting that are named of a group."""
+"""Most values of a setting that the page names for a group."""
 
 VERDICTS = "bool_and(measure <> 'answer_probability')"
-"""The condition for the differences of a group of pairs to be those of verdicts on tasks."""
+"""The condition in SQL for a group of pairs: its differences are those of verdicts on tasks."""
 
 DIFFERENCES = "Where the configurations differ"
 
@@ -43,10 +43,10 @@ BY = {
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the runs of the address beside each other, or a list to choose from without two.
+    """Return the runs of the address side by side, or a list to choose from without two.
 
-    How many runs are named decides before anything is asked about them. Raises NotFound for a run
-    that is not there, QueryError.
+    The number of names in the address decides before any question about the runs. Raises NotFound
+    for a run that is not there, and QueryError.
     """
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     by = parameter(request.query_params, "by", BY)
@@ -75,7 +75,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _of_runs(reader: Reader, names: list[str]) -> dict[str, Any]:
-    """Return what the page says of each run by itself."""
+    """Return the page's values about each run by itself."""
     return {
         "compared": names,
         "differences": reader.panel("differences", DIFFERENCES, _differing(names)),
@@ -85,7 +85,7 @@ def _of_runs(reader: Reader, names: list[str]) -> dict[str, Any]:
 
 
 def _of_groups(reader: Reader, names: list[str], by: str, groups: list[str]) -> dict[str, Any]:
-    """Return what the page says of groups of runs."""
+    """Return the page's values about groups of runs."""
     return {
         "compared": groups,
         "differences": reader.panel(
@@ -97,7 +97,7 @@ def _of_groups(reader: Reader, names: list[str], by: str, groups: list[str]) -> 
 
 
 def _mixtures(reader: Reader, names: list[str]) -> dict[str, Any]:
-    """Return a sentence for each arm whose runs are no repetitions, and what keeps them apart."""
+    """Return a sentence for each arm whose runs are no repetitions, with what they differ in."""
     mixed = reader.panel("mixed", "Settings that differ within an arm", _mixed(names))
     by_arm = dict[str, list[str]]()
     for row in mixed:
@@ -114,7 +114,7 @@ def _mixtures(reader: Reader, names: list[str]) -> dict[str, Any]:
 def _choosing(reader: Reader, names: Sequence[str], most: int) -> Page:
     """Return the list of runs to choose from, and what is wrong with the present choice.
 
-    Raises NotFound for a run of the choice that is not there.
+    Raises NotFound for a chosen run that is not there.
     """
     there = reader.panel(
         "choice", "Runs to choose from",
@@ -131,7 +131,7 @@ def _choosing(reader: Reader, names: Sequence[str], most: int) -> Page:
 
 
 def _differing(names: list[str]) -> str:
-    """Return the question for the settings that differ, a column for the value in each run."""
+    """Return the question for the settings that differ, with a column for each run's value."""
     values = ", ".join(
         f"max(value) FILTER (run_id = {text(run)}) AS {name(run)}" for run in names
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _differing(names: list[str]) -> str:
 
 
 def _differing_groups(names: Sequence[str], by: str, groups: Sequence[str]) -> str:
-    """Return the question for the settings in which runs differ, a column for a group's values.
+    """Return the question for the settings in which runs differ, with a column for each group.
 
     A run without a setting counts as one whose value is `unset`.
     """
@@ -174,7 +174,7 @@ ORDER BY setting"""
 
 
 def _members(names: Sequence[str], by: str) -> str:
-    """Return the question for a row a run that is there: its group and seed, or its domain."""
+    """Return the question with a row for each existing run: its group and seed, or its domain."""
     if by not in GROUPED:
         return f"SELECT run_id, domain FROM runs WHERE {among(names)}"
     return (
@@ -184,7 +184,7 @@ def _members(names: Sequence[str], by: str) -> str:
 
 
 def _mixed(names: Sequence[str]) -> str:
-    """Return the question for the settings, but the seed, that differ between runs of one arm."""
+    """Return the question for the settings, except the seed, that differ within one arm."""
     return (
         f"WITH {differing(among(names), 'arm', '=')}\n"
         "SELECT arm, setting, values, runs_with_it, runs FROM unlike ORDER BY arm, setting"
@@ -192,11 +192,11 @@ def _mixed(names: Sequence[str]) -> str:
 
 
 def _results(names: Sequence[str]) -> str:
-    """Return the question for a row a run: its results, and how far it is from the first run.
+    """Return the question with a row for each run: its results, and how far it is from the first.
 
-    The difference is that of equal tasks at the last epoch that both runs have, by P(answer) where
-    both have it; its interval is over the tasks, as in `test_gains`. Runs with different test
-    tasks have neither.
+    The difference is over equal tasks at the last epoch that both runs have, by P(answer) where
+    both have it. Its interval is over the tasks, as in `test_gains`. Runs with different test tasks
+    have neither.
     """
     first = text(names[0])
     given = ", ".join(f"({text(run)}, {place})" for place, run in enumerate(names))
@@ -256,11 +256,11 @@ ORDER BY g.place"""
 
 
 def _gains(names: Sequence[str], by: str) -> str:
-    """Return the question for a row a group: its gain, and how far it is from the first run's.
+    """Return the question with a row for each group: its gain, and how far it is from the first.
 
-    Gains are those of the last epoch in which most runs of every group were measured. The
-    difference is that of equal seeds, and its interval that of Student's t over them; of two seeds
-    it would be 12.7 standard errors wide, and says nothing.
+    Gains are those of the last epoch in which most runs of every group have a measurement. The
+    difference is over equal seeds, and its interval is that of Student's t over them. Over two
+    seeds it would be 12.7 standard errors wide, and say nothing.
     """
     first = f"(SELECT arm FROM grouped WHERE run_id = {text(names[0])})"
     return f"""WITH grouped AS (
@@ -306,7 +306,7 @@ ORDER BY s.arm <> {first}, s.arm"""
 
 
 def _first(reader: Reader, one: str, other: str) -> tuple[str, list[str]]:
-    """Return the first stage of a run that differs from another's, and why, as `genenv diff`."""
+    """Return the first stage where a run differs from another, and why, as `genenv diff` does."""
     found = first_difference(reader.store, one, other)
     if found is None:
         return "no stage that both have differs", []
@@ -317,7 +317,7 @@ def _first(reader: Reader, one: str, other: str) -> tuple[str, list[str]]:
 
 
 def _without_secret(line: str) -> str:
-    """Return a difference such as `rwr.steps 16 -> 12`, its values hidden for a secret."""
+    """Return a difference such as `rwr.steps 16 -> 12`, with a secret's values hidden."""
     named = line.split(" ", 1)[0]
     return f"{named} {HIDDEN}" if setting("?", named) == HIDDEN else line
 
@@ -340,7 +340,7 @@ def _fewer(drawn: Curves) -> list[str]:
 
 
 def _origins(reader: Reader, names: Sequence[str], by: str) -> list[Row]:
-    """Return each run of the root, its group if it has one, and the run that it branches off."""
+    """Return each run of the root, its group if it has one, and the run that it branches from."""
     asked = (
         f"SELECT r.run_id, g.arm, r.branch_of\nFROM runs AS r LEFT JOIN (\n{grouped(names, by)}\n"
         ") AS g ON g.run_id = r.run_id"
@@ -349,7 +349,7 @@ def _origins(reader: Reader, names: Sequence[str], by: str) -> list[Row]:
 
 
 def _related(names: Sequence[str], runs: Sequence[Row]) -> list[str]:
-    """Return a sentence for each pair of runs of one group that share epochs through branches."""
+    """Return a sentence for each pair of runs in one group that share epochs through branches."""
     by_name = {row["run_id"]: row for row in runs}
 
     def line_of(run: str) -> list[str]:

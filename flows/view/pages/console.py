@@ -31,11 +31,11 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 LONGEST = 60_000
-"""Letters of a question: an address cannot hold more."""
+"""Most letters of a question: an address cannot hold more."""
 
 
 def page(reader: Reader, request: Request) -> Page | Response:
-    """Return the console with the question of the address, answered unless a link brought it."""
+    """Return the console with the address's question, and its answer if a person asked it."""
     sql = request.query_params.get("q", "")
     if len(sql) > LONGEST:
         raise QueryError(f"the question has {len(sql)} letters: at most {LONGEST} are read")
@@ -64,9 +64,9 @@ def page(reader: Reader, request: Request) -> Page | Response:
 
 
 def plot(panel: Panel) -> dict[str, Any] | None:
-    """Return what the chart of an answer is drawn from, None where there is nothing to draw.
+    """Return the values for the chart of an answer, None where there is nothing to draw.
 
-    Numbers stay numbers, anything else is text as the table shows it. Raises nothing.
+    Numbers stay numbers; any other value is text as in the table. Raises nothing.
     """
     numeric = [name for name in panel.columns if _is_numeric(panel, name)]
     if len(panel) < 2 or not numeric:
@@ -82,7 +82,7 @@ def plot(panel: Panel) -> dict[str, Any] | None:
 
 
 def _is_numeric(panel: Panel, name: str) -> bool:
-    """Return whether a column has numbers that can be drawn, and nothing but numbers and nulls."""
+    """Return whether a column has numbers for a chart, and otherwise only nulls."""
     values = [row[name] for row in panel if row[name] is not None]
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         return False

@@ -1,4 +1,4 @@
-"""One field that finds what has an id, and runs and tasks by words in any order."""
+"""One field that finds things by their id, and runs and tasks by words in any order."""
 
 from __future__ import annotations
 
@@ -15,29 +15,27 @@ from genenv_core.errors import QueryError
 from genenv_core.storage.sql.duck import text
 
 MOST = 50
-"""Hits, and ids, that are listed."""
+"""Most hits, and ids, on the page."""
 
 CUT = re.compile(r"([a-z])(\d+)(?:…|\.{3})(\d+)(?:\.(\d+))?")
-"""An id as `flows.view.shown.brief` cuts it."""
+"""Matches an id as `flows.view.shown.brief` cuts it."""
 
 PART = re.compile(r'"([^"]*)"|(\S+)')
-"""A part of a search: what stands between quotation marks, or a word."""
+"""Matches a part of a search: the text between quotation marks, or a word."""
 
 WITHIN = {"all": "all runs", "run": "the run that the search came from"}
 """Where a search looks."""
 
 WORDS = 60
-"""Different words of a search: each is looked for in every task."""
+"""Most different words of a search: it looks for each of them in every task."""
 
 
 def page(reader: Reader, request: Request) -> Page | Response:
-    """Return what was found, or go straight to it when it is one thing with this very id.
+    """Return the hits, or a redirect to the only thing that has this very id.
 
-    What belongs to the run that the search came from stands first, and is all that is searched
-    `within` this run.
-
-    The hits are asked for while the page is on its way. Raises QueryError, such as for more words
-    than are searched for.
+    Hits in the run that the search came from stand first; `within` this run there are no others.
+    The page asks for its hits while it streams. Raises QueryError, such as for more than `WORDS`
+    words.
     """
     asked = request.query_params.get("q", "").strip()
     words = _parts(asked)
@@ -80,26 +78,26 @@ def page(reader: Reader, request: Request) -> Page | Response:
 
 
 def _alone(run: str | None) -> str:
-    """Return the condition that a hit belongs to a run; raises QueryError without a run."""
+    """Return SQL for the condition that a hit belongs to a run; raises QueryError without a run."""
     if not run:
         raise QueryError("within=run: write the name of the run as well, as run=NAME")
     return f"\nWHERE run_id = {text(run)}"
 
 
 def _parts(asked: str) -> list[str]:
-    """Return what must all be found, in small letters, each once: words and quoted phrases."""
+    """Return the parts that must all occur, lower-case, each once: words and quoted phrases."""
     found = (phrase or word for phrase, word in PART.findall(asked.lower()))
     return list(dict.fromkeys(part for part in found if part.strip()))
 
 
 def place(row: Row) -> str:
-    """Return the page of what has an id."""
+    """Return the address of the page of a hit."""
     below = {"run": (), "task": ("tasks", row["id"]), "trace": ("traces", row["id"])}
     return path_of(row["run_id"], *below[row["kind"]])
 
 
 def _with_id(asked: str) -> str:
-    """Return the question for what has this very id."""
+    """Return the question for the things that have this very id."""
     return (
         f"SELECT 'run' AS kind, run_id, run_id AS id FROM runs WHERE {_is('run_id', asked)}\n"
         "UNION SELECT 'task', run_id, task_id FROM tasks "
@@ -110,7 +108,7 @@ def _with_id(asked: str) -> str:
 
 
 def _is(column: str, asked: str) -> str:
-    """Return the condition that a column has an id: the whole, or as pages cut it (`t5…100`)."""
+    """Return SQL for the condition that a column has an id, whole or as pages cut it (`t5…100`)."""
     if cut := CUT.fullmatch(asked):
         kind, epoch, place, sample = cut.groups()
         last = "" if sample is None else rf"\.0*{sample}"
@@ -119,9 +117,9 @@ def _is(column: str, asked: str) -> str:
 
 
 def _hits(asked: str, words: Sequence[str]) -> str:
-    """Return the question for what has this id, or all of these words and phrases in any order.
+    """Return the question for things with this id, or with all of these words in any order.
 
-    Each table is passed over once, and nothing is joined or held: most tasks may be hits.
+    It passes over each table once, and neither joins nor holds rows: most tasks may be hits.
     """
 
     def all_in(place: str) -> str:
@@ -146,4 +144,4 @@ def _hits(asked: str, words: Sequence[str]) -> str:
 
 
 _SEARCHED = "concat_ws(' ', task_id, family, prompt, program, generation_text)"
-"""What the words of a task are looked for in."""
+"""SQL for the text of a task that a search looks into."""

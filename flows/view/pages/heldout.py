@@ -1,6 +1,6 @@
-"""The held-out tasks of a run: how the agent of an epoch does on each, beside that of another one.
+"""The held-out tasks of a run: how the agent of an epoch does on each, beside the agent of another.
 
-The newest stands beside that of epoch 0 unless the address says otherwise.
+The newest agent stands beside that of epoch 0 unless the address names others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from genenv_core.storage.sql.duck import text
 from genenv_core.types import TaskSource
 
 LISTED = 200
-"""Tasks that are listed at once."""
+"""Most tasks on the page."""
 
 WORDS = {
     "tasks": "Test tasks of the family that both agents attempted.",
@@ -27,21 +27,21 @@ WORDS = {
     "gain": "value - start.",
     "gain_se": "Standard error of the gain, over the tasks of the family.",
 }
-"""What the columns say that these questions make."""
+"""Descriptions of the columns that these questions make."""
 
 SPLITS = {
     TaskSource.TEST.value: "Nothing learns from them.",
     TaskSource.VALIDATION.value: "The gate alone looks at them: it stops an agent that became much "
     "worse.",
 }
-"""Which held-out tasks, and what they are for; results are of test tasks."""
+"""The sets of held-out tasks, and their purpose; results are of test tasks."""
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the held-out tasks of a run, those that got worse first.
+    """Return the held-out tasks of a run, with those that got worse first.
 
-    The families and the tasks are asked for while the page is on its way. Raises NotFound, and
-    QueryError for an epoch in which nothing was measured.
+    The page asks for families and tasks while it streams. Raises NotFound, and QueryError for an
+    epoch without measurements.
     """
     run = request.path_params["run"]
     about(reader, run)
@@ -87,7 +87,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _measured(reader: Reader, run: str, measure: str) -> list[int]:
-    """Return the epochs whose agent was measured on the test tasks."""
+    """Return the epochs whose agent has measurements on the test tasks."""
     found = reader.panel(
         "measured", "Epochs in which test tasks were attempted",
         f"SELECT DISTINCT epoch FROM test_results WHERE run_id = {text(run)} "
@@ -97,7 +97,7 @@ def _measured(reader: Reader, run: str, measure: str) -> list[int]:
 
 
 def _chosen(request: Request, name: str, measured: Sequence[int], usual: int) -> int:
-    """Return an epoch of the address, `usual` where it has none; raises QueryError."""
+    """Return an epoch from the address, `usual` without one; raises QueryError for any other."""
     given = whole_number(request.query_params, name)
     if given is None:
         return usual
@@ -110,10 +110,10 @@ def _chosen(request: Request, name: str, measured: Sequence[int], usual: int) ->
 def families(
     reader: Reader, run: str, epoch: int | None, measure: str | None, *, since: int = 0
 ) -> Panel:
-    """Return how far the agent of an epoch is on each family of test tasks, the worst first.
+    """Return the change of an epoch's agent on each family of test tasks, the worst first.
 
-    `epoch` and `measure` are those of the run's outcome, or others of it; it is held against the
-    agent of epoch `since`.
+    `epoch` and `measure` are those of the run's outcome, or others that it has. The change is from
+    the agent of epoch `since`.
     """
     return reader.panel(
         "families", f"Test tasks by family, since epoch {since}",
@@ -127,7 +127,7 @@ def families(
 
 
 def _changed(run: str, since: int, epoch: int | None, measure: str | None) -> str:
-    """Return the question how far an agent is on each test task since another epoch."""
+    """Return the question for an agent's change on each test task since another epoch."""
     return (
         "    SELECT n.task_id, n.epoch, n.measure, s.value AS start, n.value, "
         "n.value - s.value AS gain\n"

@@ -1,4 +1,4 @@
-"""From checkpoints to the rows that made them, as a picture, and the rows of one checkpoint."""
+"""Shows from which rows checkpoints come, as a drawing, and the rows of one checkpoint."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from genenv_core.storage.sql.duck import text
 from genenv_core.types import Policy
 
 LEFT, TOP, LANE, RIGHT = 84, 70, 170, 70
-"""Units of the drawing: before the first epoch, above the first lane, between lanes, at the end."""
+"""In units of the drawing: the space before the first epoch, above the first lane, between lanes,
+and at the end."""
 
 WIDE, CLOSE, FAR = 1200, 66, 96
-"""How wide the drawing is where that leaves enough, but not too much, between two epochs."""
+"""The drawing's width, and the least and the largest distance of two epochs that it may cause."""
 
 NAMES = {Policy.AGENT: "pi_agent", Policy.ENV: "pi_env"}
 
@@ -25,7 +26,7 @@ NAMES = {Policy.AGENT: "pi_agent", Policy.ENV: "pi_env"}
 def page(reader: Reader, request: Request) -> Page:
     """Return the checkpoints of a run and the epochs whose rows made them; raises NotFound.
 
-    The rows are counted while the page is on its way.
+    The page counts the rows while it streams.
     """
     run = request.path_params["run"]
     about(reader, run)
@@ -52,7 +53,7 @@ def page(reader: Reader, request: Request) -> Page:
 def checkpoint(reader: Reader, request: Request) -> Page:
     """Return the rows that made one checkpoint; raises NotFound.
 
-    They are asked for while the page is on its way.
+    The page asks for them while it streams.
     """
     run, policy = request.path_params["run"], request.path_params["policy"]
     epoch = whole_number(request.path_params, "epoch")
@@ -83,7 +84,7 @@ def checkpoint(reader: Reader, request: Request) -> Page:
 
 
 def _map(checkpoints: Panel, rows: Panel) -> dict[str, Any]:
-    """Return where checkpoints and the flows of rows between epochs are drawn."""
+    """Return where to draw checkpoints, and the flows of rows between epochs."""
     lanes = {policy: TOP + number * LANE for number, policy in enumerate(NAMES)}
     most = max((row["rows"] for row in rows), default=1)
 

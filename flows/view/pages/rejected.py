@@ -1,6 +1,6 @@
-"""What was rejected and why, what looks as if pi_env were gaming its reward, and the rows behind.
+"""What a run rejected and why, signs that pi_env games its reward, and the rows behind each number.
 
-Suspects are a page of their own: their question reads every attempt with its text.
+Suspects have a page of their own: their question reads every attempt with its text.
 """
 
 from __future__ import annotations
@@ -20,38 +20,39 @@ from genenv_core.report.words import percent
 from genenv_core.storage.sql.duck import text
 
 LISTED = 200
-"""Rows behind a cell that are listed at once."""
+"""Most rows behind a cell on one page."""
 
 FROM = {
     "tasks": "pi_env's texts that became no task",
     "agent": "tasks whose attempts pi_agent's update may not use",
     "env": "tasks whose attempts pi_env's update may not use",
 }
-"""What rows are missing from, as `rejections.kept_from` names it."""
+"""What a row is missing from, as `rejections.kept_from` names it."""
 
 SMALL = 0.005
-"""Shares below it would be rounded to nothing."""
+"""A positive share below it would round to nothing."""
 
 BARS = 10
-"""The longest bar behind a number; the style sheet names them w0, the shortest, w1 and so on."""
+"""The number of the longest bar behind a number; the style sheet names them w0, the shortest, w1
+and so on."""
 
 REASON = re.compile(r"`(\w+)`: (.*?)(?= `\w+`: |$)", re.DOTALL)
-"""A reason and its meaning in the dictionary."""
+"""Matches a reason and its meaning in the dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Counts by reason and epoch: `groups` holds the rows of a panel by group, reason and epoch."""
+    """Counts by reason and epoch: `groups` holds a panel's rows by group, reason and epoch."""
 
     panel: Panel
     epochs: list[int]
     groups: dict[str, dict[str, dict[int, Row]]]
     counted: str
-    """The column that counts; `share` is the column beside it."""
+    """The column with the counts; beside it is the column `share`."""
 
     @classmethod
     def of(cls, panel: Panel, counted: str) -> Matrix:
-        """Return the matrix of rows with an epoch, a reason and, where they have it, a group."""
+        """Return the matrix of rows with an epoch, a reason and perhaps a group."""
         groups: dict[str, dict[str, dict[int, Row]]] = {}
         for row in panel:
             reasons = groups.setdefault(row.get("kept_from", ""), {})
@@ -61,10 +62,10 @@ class Matrix:
         return cls(panel, between, groups, counted)
 
     def totals(self, group: str) -> dict[int, Row]:
-        """Return by epoch how many rows a group's reasons refused in all, and their share.
+        """Return by epoch how many rows the reasons of a group refused in all, and their share.
 
-        A group of one reason needs no sum. Neither has what stands in no group: there a row may
-        have several reasons, and would count twice.
+        A group with one reason needs no sum. Rows without a group get none either: a row may have
+        several reasons there, and would count twice.
         """
         found: dict[int, Row] = {}
         if not group or len(self.groups[group]) < 2:
@@ -78,7 +79,7 @@ class Matrix:
 
     @property
     def reasons(self) -> list[str]:
-        """Return the reasons that stand in it, each once, as they stand."""
+        """Return the reasons of all groups in order, each once."""
         return list(dict.fromkeys(reason for group in self.groups.values() for reason in group))
 
 
@@ -88,14 +89,14 @@ def bar(share: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a share as percent, '' for none; what is more than nothing is not called 0%."""
+    """Return a share as percent, '' for None; a positive share is never 0%."""
     return "<1%" if part and part < SMALL else percent(part)
 
 
 def page(reader: Reader, request: Request) -> Page:
     """Return the rejections of a run, or the rows behind one; raises NotFound, QueryError.
 
-    They are asked for while the page is on its way.
+    The page asks for them while it streams.
     """
     run = request.path_params["run"]
     about(reader, run)
@@ -129,7 +130,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
-    """Return the rows that were rejected for one reason, in one epoch where it names one."""
+    """Return the rows that the run rejected for a reason, of all epochs or the one asked for."""
     kept_from, reason = parameter(asked, "from", FROM), asked["reason"]
     epoch = whole_number(asked, "epoch")
     when = "" if epoch is None else f" AND {{}}epoch = {epoch}"
@@ -170,7 +171,7 @@ def _rejected(reader: Reader, run: str, asked: Mapping[str, str]) -> Page:
 def suspects(reader: Reader, request: Request) -> Page:
     """Return the suspects of a run, or the rows behind one reason; raises NotFound, QueryError.
 
-    They are asked for while the page is on its way.
+    The page asks for them while it streams.
     """
     run, asked = request.path_params["run"], request.query_params
     about(reader, run)
@@ -215,7 +216,7 @@ def _suspected(reader: Reader, own: str, run: str, reason: str, epoch: int | Non
 
 
 def _suspicion(reason: str) -> str:
-    """Return what a suspect of a reason is and what its numbers count, '' for an unknown reason."""
+    """Return what suspects of this reason are and what their numbers count, '' if unknown."""
     meaning, value = (_meaning("suspects", name).get(reason, "") for name in ("reason", "value"))
     if not value:
         return meaning
@@ -232,5 +233,5 @@ def _new_tasks(own: str) -> str:
 
 
 def _meaning(view: str, column: str) -> dict[str, str]:
-    """Return what each reason in a column of a view means, as the dictionary has it."""
+    """Return the meaning of each reason in a column of a view, from the dictionary."""
     return dict(REASON.findall(described()[view][column]))

@@ -1,4 +1,4 @@
-"""One run: how far it is, its curves, and what became of each stage."""
+"""One run: how far it is, its curves, and the outcome of each stage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RENEWED_S = 5
 """Seconds after which a page looks again while a stage is at work."""
 
 RESTING_S = 10
-"""The same while a run has epochs to come and no stage at work, as between two stages."""
+"""The same while a run has epochs to come and no stage works, as between two stages."""
 
 
 COST = {
@@ -45,13 +45,13 @@ COST = {
     "of its rows, which the last row leaves out: they count where they were sampled.",
     "tokens_per_group": "These tokens for each group with signal.",
 }
-"""What the columns of the question about cost say."""
+"""Descriptions of the columns of the question about cost."""
 
 
 def page(reader: Reader, request: Request) -> Page:
     """Return the overview of a run; raises NotFound.
 
-    Its outcome, findings, curves, families and cost are asked for while the page is on its way.
+    The page asks for its outcome, findings, curves, families and cost while it streams.
     """
     run = request.path_params["run"]
     known = about(reader, run)
@@ -118,7 +118,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def renewed_s(working: bool, unfinished: bool) -> int:
-    """Return after how many seconds a page looks again, 0 for never."""
+    """Return the seconds after which a page looks again, 0 for never."""
     return RENEWED_S if working else RESTING_S if unfinished else 0
 
 
@@ -139,7 +139,7 @@ def at_work(
 
 
 def _state(run: str, finished: int, planned: int, stages: Panel) -> str:
-    """Return how far a run is that nothing is at work on, in a sentence."""
+    """Return a sentence on how far a run is in which no stage is at work."""
     done = f"{finished} of {planned} epochs are finished"
     if not planned:
         done = "This run measures a model and has no epochs"
@@ -151,7 +151,7 @@ def _state(run: str, finished: int, planned: int, stages: Panel) -> str:
 
 
 def _cost(reader: Reader, run: str) -> Panel:
-    """Return what the stages of the epochs cost in all, and for each group with signal."""
+    """Return the cost of the epochs' stages in all, and for each group with signal."""
     own = f"run_id = {text(run)}"
     return reader.panel(
         "cost", "Cost by stage",
@@ -174,7 +174,7 @@ def _cost(reader: Reader, run: str) -> Panel:
 
 
 def _results(reader: Reader, run: str) -> Panel:
-    """Return what a model did on a benchmark, where this run measured one."""
+    """Return the results of a model on a benchmark, if this run measured one."""
     return reader.panel(
         "results", "Results on the benchmark",
         "SELECT benchmark, metric, headline, points, low, high, items, not_run FROM benchmarks "
@@ -183,7 +183,7 @@ def _results(reader: Reader, run: str) -> Panel:
 
 
 def _items(reader: Reader, run: str) -> Panel:
-    """Return its verdicts, those that are not right first."""
+    """Return the verdicts on a benchmark's items, with those that are not right first."""
     return reader.panel(
         "items", "Items",
         "SELECT item, category, sample_index, valid, score, reason, task_id, trace_id "
@@ -193,7 +193,7 @@ def _items(reader: Reader, run: str) -> Panel:
 
 
 def _certificate(reader: Reader, run: str) -> tuple[Panel, Panel]:
-    """Return the checks of a task set, those that do not pass first, and the flaws found in it."""
+    """Return the checks of a task set, with those that fail first, and the flaws in the set."""
     checks = reader.panel(
         "checks", "Checks of the task set",
         "SELECT name, verdict, estimate, low, high, n, unit, wanted, at_least, detail\n"
@@ -220,7 +220,7 @@ def _stages(reader: Reader, run: str) -> Panel:
 
 
 def _grid(stages: Panel) -> tuple[list[str], list[tuple[int, dict[str, Row]]]]:
-    """Return the stages in the order of work, and for each epoch its row of each."""
+    """Return the stages in the order of work, and each epoch's row of each stage."""
     names = sorted({row["stage"]: None for row in stages}, key=place_of)
     epochs: dict[int, dict[str, Row]] = {}
     for row in stages:

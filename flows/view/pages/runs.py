@@ -1,4 +1,4 @@
-"""All runs of a root; what is wrong with each, and its tokens, the list asks for afterwards."""
+"""All runs of a root; the list asks for each run's findings and tokens afterwards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from genenv_core.report.words import count
 from genenv_core.storage.sql.duck import text
 
 COUNTED = {"failure": "failures", "warning": "warnings"}
-"""Severities that the list counts, the gravest first, and several of each in words."""
+"""Severities that the list counts, the gravest first, each with its plural."""
 
 KEPT = {"cache-control": "private, max-age=60"}
-"""A browser that comes back to the list does not ask again: an answer passes over all attempts."""
+"""Headers that let a browser reuse an answer when it comes back to the list: an answer passes over
+all attempts."""
 
 
 TITLES = {
@@ -36,17 +37,17 @@ TITLES = {
     "differs in": "Settings in which runs of this arm and domain differ, the seed left out: the "
     "three with the rarest values",
 }
-"""What columns mean that say little by their names."""
+"""Meanings of the columns whose names say little."""
 
 LATER = ("findings", "tokens")
-"""Columns that static/found.js fills in once the list is there."""
+"""Columns that static/found.js fills in after the list is there."""
 
 NUMBERS = {"gain", "start → last", "p_hat (α)", "signal", "time", "tokens", "epochs", "seed"}
-"""Columns whose cells stand to the right."""
+"""Columns with cells aligned to the right."""
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the list of runs, asked for while it is on its way.
+    """Return the list of runs, for which the page asks while it streams.
 
     `q` filters it by words in any column.
     """
@@ -63,7 +64,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _listing(reader: Reader, words: Sequence[str]) -> dict[str, Any]:
-    """Return the runs that have all of these words, as lines with the columns that some fill."""
+    """Return the runs with all of these words as lines, and the columns that some line fills."""
     where = " AND ".join(
         "contains(lower(concat_ws(' ', r.run_id, r.arm, r.domain, "
         f"array_to_string(r.tags, ' '), r.note)), {text(word.lower())})"
@@ -88,7 +89,7 @@ def _listing(reader: Reader, words: Sequence[str]) -> dict[str, Any]:
 
 
 def line_of(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return what the list says of a run, by the names of its columns; '' for what is not known.
+    """Return a run's texts in the list by the names of its columns; '' for unknown ones.
 
     `row` is a row of the question behind the list.
     """
@@ -111,10 +112,10 @@ def line_of(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def findings(reader: Reader, request: Request) -> Response:
-    """Return how many findings of a run are grave, in words, the gravest, and its tokens so far.
+    """Return the number of a run's grave findings in words, the gravest one, and its tokens so far.
 
-    Those count that its page shows as of now. No words mean that there is nothing to judge yet.
-    Raises NotFound.
+    It counts the findings that the run's page shows as of now. Empty words mean that there is
+    nothing to judge yet. Raises NotFound.
     """
     run = request.path_params["run"]
     about(reader, run)

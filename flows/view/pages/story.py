@@ -1,4 +1,4 @@
-"""A task's story: what pi_env saw and wrote, what the agent made of it, and what came of that."""
+"""A task's story: what pi_env saw and wrote, what the agent said, and what followed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from genenv_core.types import HELDOUT
 HELD_OUT = {source.value for source in HELDOUT}
 
 SHOWN = 16
-"""Attempts whose words are on the page; the others are a click away."""
+"""Most attempts with their words on the page; the others are a click away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The attempts that said the same and were judged alike, and what they said."""
+    """The attempts with the same words and the same verdict, and these words."""
 
     rows: list[Row]
     held: HeldAttempt
@@ -54,7 +54,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _rest(reader: Reader, run: str, row: Row) -> dict[str, Any]:
-    """Return what the page shows below the facts of a task: its questions pass over all rows."""
+    """Return the values below the facts of a task: their questions pass over all rows."""
     task, own = row["task_id"], f"run_id = {text(run)}"
     attempts = _attempts(reader, run, task)
     expected = right_answer(reader.store, run, row)
@@ -100,7 +100,7 @@ def _rest(reader: Reader, run: str, row: Row) -> dict[str, Any]:
 
 
 def _prompt(row: Row) -> tuple[SpokenTurn, ...]:
-    """Return what the task asks, as turns; nothing for a text that became no task."""
+    """Return the task's request as turns; () for a text that became no task."""
     messages = json.loads(row["spec"]).get("messages") if row["spec"] else None
     if messages is not None:
         return shown_turns(turns(messages))
@@ -131,7 +131,7 @@ def _attempts(reader: Reader, run: str, task: str) -> Panel:
 
 
 def _measured(reader: Reader, run: str, row: Row) -> Panel | None:
-    """Return how the agents did on a held-out task, None for any other."""
+    """Return the agents' results on a held-out task, None for any other task."""
     if row["source"] not in HELD_OUT:
         return None
     return reader.panel(
@@ -145,7 +145,7 @@ def _measured(reader: Reader, run: str, row: Row) -> Panel | None:
 
 
 def _context(reader: Reader, context: str | None) -> tuple[Panel, tuple[SpokenTurn, ...]] | None:
-    """Return what pi_env was asked, None for tasks that it did not write."""
+    """Return pi_env's prompt for the task, None for tasks that it did not write."""
     if context is None:
         return None
     panel = reader.panel(
@@ -171,7 +171,7 @@ def _updates(reader: Reader, run: str, generation: str | None) -> Panel | None:
 
 
 def _resembled(reader: Reader, run: str, row: Row) -> Panel | None:
-    """Return the earlier task and the test task that a task resembles most, None for neither."""
+    """Return the earlier task and the test task that a task resembles most, None without either."""
     if row["similarity"] is None and row["test_similarity"] is None:
         return None
     return reader.panel(
@@ -188,7 +188,7 @@ def _resembled(reader: Reader, run: str, row: Row) -> Panel | None:
 
 
 def _siblings(reader: Reader, run: str, row: dict[str, Any]) -> Panel | None:
-    """Return what pi_env made of the same base task, then and later."""
+    """Return pi_env's texts on the same base task, from this epoch on."""
     if row["base_task_id"] is None:
         return None
     return reader.panel(
@@ -203,7 +203,7 @@ def _siblings(reader: Reader, run: str, row: dict[str, Any]) -> Panel | None:
 
 
 def _said(reader: Reader, attempts: Panel, expected: str) -> tuple[Panel | None, list[Card]]:
-    """Return the words of the first attempts: a card for those that said the same."""
+    """Return the words of the first attempts: a card for each group with the same words."""
     rows = {row["trace_id"]: row for row in attempts.rows[:SHOWN]}
     if not rows:
         return None, []
@@ -224,9 +224,10 @@ def _said(reader: Reader, attempts: Panel, expected: str) -> tuple[Panel | None,
 def _answered(
     reader: Reader, run: str, task: str, expected: str
 ) -> tuple[Panel | None, list[Card]]:
-    """Return what the agents answered to a held-out task: a card for those that said the same.
+    """Return the agents' answers to a held-out task: a card for each group with the same words.
 
-    Greedy answers where there are some, else sampled ones; nothing where a run did not keep them.
+    They are greedy answers where there are some, else sampled ones; () where a run did not store
+    them.
     """
     panel = reader.panel(
         "said", "What was said",

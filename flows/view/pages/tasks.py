@@ -1,4 +1,4 @@
-"""The task map: what pi_env wrote, by difficulty or family and by how often the agent solved it."""
+"""The task map: pi_env's tasks by difficulty or family, and by how often the agent solved them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flows.view.shown import colour_of, whole
 from genenv_core.storage.sql.duck import text
 
 POINTS = 2500
-"""Tasks that the map draws one by one; more are drawn as how many there are in each place."""
+"""Most tasks that the map draws one by one; of more it draws how many are in each place."""
 
 BY = {
     "difficulty": "difficulty",
@@ -24,7 +24,7 @@ BY = {
     "similarity": "similarity to the nearest earlier task",
     "test_similarity": "similarity to the nearest test task",
 }
-"""Columns that the map has from left to right, and what they are for people."""
+"""Columns for the map's horizontal axis, with their names for people."""
 USED = {
     "any": "all that were attempted",
     "agent": "those that trained the agent",
@@ -40,7 +40,7 @@ ORDERS = {
     "test_similarity": "test_similarity DESC NULLS LAST, task_id",
 }
 NAMES = {"alpha": "nearest to alpha", "advantages": "trained most"}
-"""Orders whose names say little by themselves."""
+"""Names for people of the orders whose own names say little."""
 
 WORDS = {
     "advantages": "How hard the agent's updates pushed: the sum of abs(advantage) over the "
@@ -50,29 +50,29 @@ WORDS = {
     "success": "Share of these attempts that succeeded.",
     "some_solved": "Share of the tasks that some attempts solved and others did not.",
 }
-"""What the columns say that the question of the means makes."""
+"""Descriptions of the columns that the question of the means makes."""
 
 SETTLED = ("alpha", "n")
-"""Columns that are said once above the table where they never change."""
+"""Columns that the page states once above the table where their values never change."""
 
 STEPS = (1, 2, 5, 10)
-"""Distances between two ticks of an axis, times a power of ten."""
+"""Distances between two ticks of an axis, each times a power of ten."""
 
 MARK = 9.0
 CLUSTER = (110.0, 30.0)
-"""Width of a task on the map, and the room of those that lie in one place."""
+"""Width and height of the room for the tasks in one place of the map."""
 
 PAD = 18
 SIDE = CLUSTER[0] / 2 + 6
-"""Room above and below the outermost tasks, and beside them, where half a cluster has to fit."""
+"""Room above, below and beside the outermost tasks, enough for half a cluster."""
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 900, 390, 68, 52, 22, 14
 
 LABEL = 14
-"""Letters of a family beside the axis."""
+"""Most letters of a family beside the axis."""
 
 LETTER = 13.0
-"""Width of a letter beside an axis on a phone, where the drawing is small and its letters large."""
+"""Width of a letter beside an axis on a phone, where the drawing shrinks and its letters do not."""
 
 
 Place = Callable[[Any], float]
@@ -80,7 +80,7 @@ Place = Callable[[Any], float]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One task on the map, or several in one place: where, how large, and what a person reads."""
+    """One task on the map, or several in one place: where, how large, and its text for people."""
 
     x: float
     y: float
@@ -91,9 +91,9 @@ class Mark:
 
 
 def page(reader: Reader, request: Request) -> Page:
-    """Return the task map of a run, drawn while the page is on its way.
+    """Return the task map of a run, which the page draws while it streams.
 
-    Raises NotFound, QueryError.
+    Raises NotFound and QueryError.
     """
     run, asked = request.path_params["run"], request.query_params
     about(reader, run)
@@ -141,7 +141,7 @@ def page(reader: Reader, request: Request) -> Page:
 
 
 def _is_settled(points: Panel, name: str) -> bool:
-    """Return whether a column has one value in all rows, which is then said once."""
+    """Return whether a column has one value in all rows, so that the page states it once."""
     return len({row[name] for row in points}) == 1
 
 
@@ -175,7 +175,7 @@ def _chosen(run: str, epoch: int | None, used: str, words: str) -> str:
 
 
 def _with_advantages(run: str, chosen: str) -> str:
-    """Return the question for the tasks with how hard the agent's updates pushed for each."""
+    """Return the question for the tasks, with how hard the agent's updates pushed for each."""
     return (
         "SELECT c.* EXCLUDE (group_id, prompt), round(w.advantages, 2) AS advantages, c.prompt\n"
         f"FROM (\n{chosen}\n) AS c\n"
@@ -186,7 +186,7 @@ def _with_advantages(run: str, chosen: str) -> str:
 
 
 def _of_base(run: str, epoch: int | None) -> str:
-    """Return the question for the base tasks that trained the agent, which are not on the map."""
+    """Return the question for the base tasks that trained the agent, which the map leaves out."""
     when = "" if epoch is None else f" AND epoch = {epoch}"
     return (
         "SELECT task_id, count(*) AS attempts, sum(abs(advantage)) AS advantages FROM lineage\n"
@@ -197,7 +197,7 @@ def _of_base(run: str, epoch: int | None) -> str:
 
 
 def _means(reader: Reader, chosen: str, by: str) -> Panel:
-    """Return how often the tasks of one place of the map were solved, from left to right."""
+    """Return the success at the tasks in each place of the map, from left to right."""
     column = by if by == "family" else f"round({by}, 1)"
     return reader.panel(
         "means", f"Success by {BY[by]}",
@@ -264,7 +264,7 @@ def _map(points: Panel, binned: Panel | None, by: str, settings: Panel) -> dict[
 
 
 def _bins(rows: list[Row], x: Place, y: Place, by: str) -> list[Mark]:
-    """Return a circle for each place, as large as its tasks are many."""
+    """Return a circle for each place; the more tasks it has, the larger it is."""
     most = max((row["tasks"] for row in rows), default=1)
     return [
         Mark(
@@ -279,7 +279,7 @@ def _bins(rows: list[Row], x: Place, y: Place, by: str) -> list[Mark]:
 def _points(
     rows: list[Row], x: Place, y: Place, column: str, families: list[str], places: int
 ) -> list[Mark]:
-    """Return a circle for each task; those in one place lie side by side, so that each is seen."""
+    """Return a circle for each task; those in one place lie side by side, so that none hides."""
     together: dict[tuple[Any, float], list[Row]] = {}
     for row in rows:
         together.setdefault((row[column], row["p_hat"]), []).append(row)
@@ -312,7 +312,7 @@ def _points(
 def _heap(count: int, room: tuple[float, float]) -> tuple[float, int, int]:
     """Return how far apart the circles of one place lie, how many in a row, and how many rows.
 
-    They stay in the room of the place, so that the heaps of two places never touch.
+    They stay in the room of their place, so heaps of two places never touch.
     """
     gap = min(MARK, *room)
     while True:
@@ -324,7 +324,7 @@ def _heap(count: int, room: tuple[float, float]) -> tuple[float, int, int]:
 
 
 def _step(ticks: list[tuple[float, str]]) -> int:
-    """Return how many ticks a phone has to go on to have room for each label."""
+    """Return how many ticks a phone skips to, so that each label has room."""
     widest = max((len(label) for _, label in ticks), default=0)
     return max(1, math.ceil(len(ticks) * (widest + 1) * LETTER / (WIDTH - LEFT)))
 

@@ -1,4 +1,4 @@
-"""A trace: messages and tool calls as people read them, and every token with its probability."""
+"""A trace: messages and tool calls for people, and every token with its probability."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LEVELS = 10
 """Shades of a token's probability."""
 
 APART = 0.01
-"""Nats by which sampler and trainer differ on a token that is marked."""
+"""Nats by which sampler and trainer have to differ on a token for the page to mark it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownToken:
-    """One token: its text, whether the loss sees it, its logprobs by sampler and trainer."""
+    """One token: its text, whether the loss counts it, its logprobs by sampler and trainer."""
 
     text: str
     token_id: int
@@ -44,12 +44,12 @@ class ShownToken:
 
     @property
     def level(self) -> int:
-        """Return the shade: 0 for what was never likely, 9 for what was nearly sure."""
+        """Return the shade: 0 for a token that was very unlikely, 9 for a nearly certain one."""
         return min(LEVELS - 1, int(math.exp(self.logprob) * LEVELS))
 
     @property
     def said(self) -> str:
-        """Return what a person reads of it."""
+        """Return the token's text for people."""
         if not self.sampled:
             return f"id {self.token_id}, not sampled: the loss does not count it"
         known = f"id {self.token_id}, p = {math.exp(self.logprob):.4f}, logprob {self.logprob:.3f}"
@@ -59,13 +59,13 @@ class ShownToken:
 
     @property
     def apart(self) -> bool:
-        """Return whether sampler and trainer disagree on it."""
+        """Return whether sampler and trainer differ on it by more than `APART`."""
         return self.trainer is not None and abs(self.trainer - self.logprob) > APART
 
 
 @dataclass(frozen=True, slots=True)
 class ShownSequence:
-    """What the agent read and sampled in one go; `begins` says where, '' for the first sequence.
+    """What the agent sampled behind one prompt; `begins` says where, '' for the first sequence.
 
     The tokens of a further sequence begin with its prompt.
     """
@@ -88,11 +88,11 @@ class ShownTrace:
     """All sequences in order; empty where no tokens are stored."""
     updates: Panel
     prompt: str
-    """What pi_agent read before its first turn; '' behind an endpoint."""
+    """The text that pi_agent read before its first turn; '' behind an endpoint."""
     expected: str
     """The right answer: the task's, or that of a benchmark's item where its download is here."""
     measured: str | None
-    """Digest of the weights that a measurement sampled from."""
+    """Digest of the weights from which a measurement sampled."""
 
     @property
     def times(self) -> str:
@@ -186,7 +186,7 @@ def _sequences(
     trainer: dict[str, Any] | None,
     further: Sequence[dict[str, Any]],
 ) -> list[ShownSequence]:
-    """Return the tokens after the first prompt, and those of each further one with its prompt."""
+    """Return the first sequence without its prompt, and each further one with its prompt."""
     scored = trainer["logprobs"] if trainer else [None] * len(row["token_ids"])
     first = _tokens(tokenizer, row["token_ids"], row["logprobs"], row["loss_mask"], scored)
     found = [ShownSequence("", first)] if first else []
@@ -198,7 +198,7 @@ def _sequences(
 
 
 def _beginning(row: dict[str, Any]) -> str:
-    """Return in words where a further sequence begins, and what its prompt was made from."""
+    """Return in words where a further sequence begins, and from what its prompt was made."""
     begins = f"Sequence {row['sequence']} begins with a prompt at turn {row['turn']}"
     if row["parent"] is None:
         return f"{begins}, made from no other sequence."

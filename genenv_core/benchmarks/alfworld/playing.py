@@ -1,7 +1,7 @@
 """A game as a model plays it: one command a turn with the tool `act`, until it is won or 50 turns.
 
-A turn may go wrong in any way: the answer says what is wrong, and the turn counts. Of several calls
-in a turn the first right one is played.
+An invalid call gets an answer that says what is wrong, and its turn counts. Of several calls in a
+turn the attempt plays the first valid one.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ RULES = (
 ASKED = f"Call the tool {ACT} with one command."
 NOT_PLAYED = f"Error: not carried out. Make one call of {ACT} in a turn."
 DONE_BEFORE = "These commands were already carried out for you:"
-"""What stands before the commands and answers that a game to train on begins with."""
+"""The line before the commands and answers with which a training game begins."""
 
 
 class Household:
     """A game file to play, as `Playable`.
 
-    In a game to train on (`before` is no None), a first turn with several right calls is a whole
-    plan: all of them are played, and the attempt ends. So one turn can hold a right answer.
+    In a training game (`before` is not None), a first turn with several valid calls is a whole
+    plan: the attempt plays all of them, and ends. So one turn can hold a right answer.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Household:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The rules, and what the game shows at its beginning; raises GameError."""
+        """The rules, and the game's text at its beginning; raises GameError."""
         state = self._pool.after(self._path)
         shown = [state.observation.strip()]
         for number, command in enumerate(self._before, 1):
@@ -118,13 +118,13 @@ class HouseholdPlaying:
     """One attempt at a game."""
 
     def __init__(self, replay: Replay, admissible: bool, plans: bool) -> None:
-        """Take a game that nobody else plays."""
+        """Take a game that no other attempt plays."""
         self._replay, self._admissible = replay, admissible
         self._plans = plans
         self._turns = 0
 
     def answer(self, said: Said) -> Observation:
-        """Return what the game shows; raises GameError before anything has changed."""
+        """Return the game's answers; raises GameError, which leaves the attempt as it was."""
         plan = _plan(said) if self._plans and not self._turns else []
         over = self._replay.over or self._turns >= STEPS
         before = copy(self._replay)
@@ -172,7 +172,7 @@ def _listed(admissible: Sequence[str]) -> str:
 
 
 def _wrong(call: Call) -> str:
-    """Return what is wrong with a call, '' if nothing is."""
+    """Return what is wrong with a call, '' for a valid one."""
     if call.name != ACT:
         return f"Error: there is no tool {call.name[:60]!r}. {ASKED}"
     command = call.arguments.get("command")
@@ -184,11 +184,11 @@ def _wrong(call: Call) -> str:
 
 
 def _commands(said: Said) -> Iterator[str]:
-    """Yield the commands of a turn's right calls."""
+    """Yield the commands of a turn's valid calls."""
     return (str(call.arguments["command"]) for call in said.calls if not _wrong(call))
 
 
 def _plan(said: Said) -> list[str]:
-    """Return the commands of a turn that makes several right calls, none of another turn."""
+    """Return the commands of a turn with several valid calls, [] for any other turn."""
     commands = list(_commands(said))[:STEPS]
     return commands if len(commands) > 1 else []

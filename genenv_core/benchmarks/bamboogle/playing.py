@@ -1,7 +1,8 @@
 """A question as a model attempts it: one turn, or searches and then a turn that answers.
 
-The published file has questions and answers alone, and no harness. So how a question is put is
-ours: the last line of the answer is marked, as self-ask marks it, and `scoring.extracted` reads it.
+The published file has questions and answers alone, and no harness. So genenv decides how to put a
+question: the last line of the answer is marked, as self-ask marks it, and `scoring.extracted` reads
+it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ WITH_SEARCH = _HOW.format(
     how=f"Call the tool {SEARCH} to look things up, one fact after the other. A turn without a "
     "call is your answer. "
 )
-"""What the model reads before the question."""
+"""The rules that the model reads before the question, where it can search."""
 
 MOST_SEARCHES = 8
-"""Searches that one turn may ask for; those beyond are refused."""
+"""Most searches of one turn; the attempt refuses those beyond."""
 
 LONGEST = 1000
-"""Characters of a query; longer ones are refused."""
+"""Most characters of a query; the attempt refuses longer ones."""
 
 TOOL: JsonObject = {
     "type": "function",
@@ -53,18 +54,18 @@ TOOL: JsonObject = {
 
 @dataclass(frozen=True, slots=True)
 class BamboogleQuestion:
-    """A question with its verdicts, the passages that are shown before it, and a search engine."""
+    """A question with its judge, the passages before it, and a search engine."""
 
     question: str
     verdict: Callable[[Any, str], ItemVerdict]
     passages: Sequence[str] = ()
     search: Search | None = None
     explained: bool = True
-    """Whether the rules of answering come first."""
+    """Whether the rules of answering open the attempt."""
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The rules of answering, and the question after its passages."""
+        """The rules of answering, where `explained`, and the question after its passages."""
         alone = WITH_PASSAGES if self.passages else ALONE
         rules = WITH_SEARCH if self.search else alone
         asked = "\n".join([*self.passages, self.question])
@@ -90,13 +91,13 @@ class BamboogleQuestion:
 
 
 class QuestionAttempt:
-    """One attempt. Without a search engine any turn ends it, else a turn without a call."""
+    """One attempt: without a search engine any turn ends it, with one a turn without a call."""
 
     def __init__(self, search: Search | None) -> None:
         self._search = search
 
     def answer(self, said: Said) -> Observation:
-        """Return what the searches find."""
+        """Return the results of the searches."""
         if self._search is None or not (said.calls or said.malformed):
             return Observation()
         answers = [self._found(call, place) for place, call in enumerate(said.calls)]

@@ -1,8 +1,8 @@
 """BFCL's single-turn items as a model plays them: one turn, whose calls are the prediction.
 
-A turn in which a call cannot be read is wrong in every category. The official scorer agrees where
-calls are wanted; elsewhere it takes whatever it cannot decode for no call. A model that tries
-to call is not one that sees that nothing fits, so that it is wrong here too.
+A turn with a call that cannot be read is wrong in every category. The official scorer agrees where
+calls are right; elsewhere it takes whatever it cannot decode for no call. Here such a turn is wrong
+there too: a model that tries to call has not seen that nothing fits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from genenv_core.benchmarks.protocol import ItemVerdict
 from genenv_core.types import JsonObject, Message, Observation, Said
 
 NO_FUNCTION = "No function"
-"""How an answer begins that says that nothing fits; only training tasks ask for it."""
+"""How an answer begins that says that no function fits; only training tasks ask for it."""
 
 RULES = (
     "You answer requests with calls of functions, all of them in one turn: one call for each thing "
@@ -31,7 +31,7 @@ RULES = (
 
 
 class SingleTurn:
-    """An item as it is put to a model; `judged` gives the verdict on a prediction in a mode."""
+    """An item as a model plays it; `judged` returns the verdict on a prediction in a mode."""
 
     def __init__(self, row: Row, judged: Callable[[Any, str], ItemVerdict]) -> None:
         self._row = row
@@ -39,7 +39,7 @@ class SingleTurn:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """Return our rules and the item's messages; a system message of its own follows ours."""
+        """Return genenv's rules and the item's messages; the rules precede its system message."""
         return opened(RULES, self._row.messages)
 
     @property

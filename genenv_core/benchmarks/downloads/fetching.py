@@ -67,7 +67,7 @@ def fetch(source: BenchmarkSource, folder: Path, origin: DownloadOrigin) -> Iter
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DownloadError(f"{folder}: {error.strerror}") from error
-    for left in folder.glob(f"{UNFINISHED}*"):  # by a call that was killed
+    for left in folder.glob(f"{UNFINISHED}*"):  # of a killed call
         if time.time() - left.stat().st_mtime > STALE_S:
             shutil.rmtree(left, ignore_errors=True)
     fetching = _Fetching(folder, origin)

@@ -1,7 +1,7 @@
-"""A benchmark as a domain: its items are tasks that the agent attempts, judged as officially.
+"""A benchmark as a domain: its items are tasks that the agent attempts, and its scorer judges them.
 
-The items are for evaluation alone. What a run trains on comes from the benchmark's training side;
-the package `training` of each benchmark says where that lies.
+The items are for evaluation alone. A run trains on tasks of the benchmark's training side; the
+package `training` of each benchmark says where these come from.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from genenv_core.types import (
 )
 
 DATA_VARIABLE = "GENENV_BENCHMARKS"
-"""Names the folder with a download of each benchmark, where `data` is not given."""
+"""Environment variable: a folder with the downloads of all benchmarks, for runs without `data`."""
 
 ITEM = "item"
-"""The field of a spec that names an item of the benchmark; training tasks have none."""
+"""The field of a spec that holds the id of an item; training tasks lack it."""
 
 
 class BenchmarkOptions(BaseModel):
@@ -47,7 +47,7 @@ class BenchmarkOptions(BaseModel):
     data: str | None = Field(default=None, min_length=1)
     """Folder of the official download; None: the benchmark's folder in GENENV_BENCHMARKS."""
     mode: str | None = None
-    """How an attempt is judged; None: the benchmark's first mode."""
+    """How to judge an attempt; None: by the benchmark's first mode."""
 
 
 Options = TypeVar("Options", bound=BenchmarkOptions)
@@ -59,7 +59,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
     benchmark: ClassVar[Benchmark]
     options_type: ClassVar[type[BenchmarkOptions]] = BenchmarkOptions
     code_version: ClassVar[str]
-    """Raised when the same item would be put to the agent, or judged, in another way."""
+    """Raise it when the agent reads an item differently, or the code judges it differently."""
 
     tools: Sequence[JsonObject] = ()
 
@@ -82,7 +82,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
         return cls(read)
 
     def protocol(self) -> JsonObject:
-        """Return what else of the options a result must be read with, such as a search tool."""
+        """Return the further options that a result records, such as a search tool."""
         return {}
 
     def items(self) -> list[TaskDraft]:
@@ -90,7 +90,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
         return [self._draft(item, group) for item, group in self.suite.items.items()]
 
     def attempted(self) -> list[TaskDraft]:
-        """Return the items that can be attempted with what is installed; `protocol` says why."""
+        """Return the items that the installed packages can play; `protocol` names the others."""
         return self.items()
 
     def _draft(self, item: str, group: str) -> TaskDraft:
@@ -111,7 +111,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
         return self.made(draft.spec) if item is None else self.item(str(item))
 
     def item(self, item: str) -> Playable:
-        """Return an item of the suite, with what the options say of it."""
+        """Return the item with this id, to play as the options say."""
         return self.suite.playable(item)
 
     @abstractmethod
@@ -138,14 +138,14 @@ class BenchmarkDomain(ABC, Generic[Options]):
         return item.judge(item.prediction(turns), self.mode)
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict as the game reads it: what could not be scored has failed."""
+        """Return the verdict in the game's form; an attempt without a verdict has failed."""
         found = self.verdict(draft, messages)
         success = found.valid is True
         reason = "" if success else found.reason or "wrong"
         return Verdict(found.score, success, " ".join(reason.split())[:80])
 
     def read_calls(self, text: str) -> list[SaidCall]:
-        """Return the calls of a turn; those that cannot be read are answered last."""
+        """Return the calls of a turn; the benchmark answers those that it cannot read last."""
         return sorted(calls_said(text), key=lambda call: call.arguments is None)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
@@ -166,14 +166,14 @@ class BenchmarkDomain(ABC, Generic[Options]):
 
     @abstractmethod
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return what `parse` does, without looking at the benchmark's items."""
+        """Return what `parse` returns before it compares the tasks with the benchmark's items."""
 
     def calls_of(self, draft: TaskDraft) -> Sequence[Call]:
-        """Return the calls of a task's right answer, none where it has no calls."""
+        """Return the calls of a task's right answer, () for an answer without calls."""
         return ()
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the tasks in one generation; those that repeat an item are rejected."""
+        """Return the tasks in one generation; a task that repeats an item becomes a rejection."""
         return [
             found if isinstance(found, Rejected) else self._unless_known(found)
             for found in self.read(text)
@@ -193,7 +193,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
 class BenchmarkEpisode:
     """One attempt, whose actions are texts with calls as `genenv_core.domains.tool_calls` has them.
 
-    A call that cannot be read is answered with an error by the benchmark, and never ends the run.
+    The benchmark answers a call that it cannot read with an error, which never ends the run.
     """
 
     def __init__(self, playing: Playing) -> None:
@@ -206,7 +206,7 @@ class BenchmarkEpisode:
 
 
 def folder_in(together: Path, name: str) -> Path:
-    """Return a benchmark's folder in one that has several: by its name, or without underscores."""
+    """Return a benchmark's folder inside `together`, named as it is or without underscores."""
     own, plain = together / name, together / name.replace("_", "")
     # By os.path, which takes a name that is too long for one that is not there.
     return plain if os.path.isdir(plain) and not os.path.isdir(own) else own
@@ -227,5 +227,5 @@ def _folder(name: str, data: str | None) -> Path:
 
 @cache
 def _suite(load: Callable[[Path], PlayableSuite], folder: Path) -> PlayableSuite:
-    """Return the suite, read once a process."""
+    """Return the suite; the cache reads it once a process."""
     return load(folder)

@@ -1,4 +1,4 @@
-"""What pi_env's generations of training tasks have in common: one JSON object."""
+"""Reads generations of training tasks that are one JSON object, for several benchmarks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ FENCES = ("```json", "```")
 
 
 def read_object(text: str, fields: frozenset[str]) -> JsonObject | Rejected:
-    """Return the JSON object that a generation is, which has just these fields; never raises.
+    """Return the JSON object of a generation, with exactly these fields; never raises.
 
-    Models like to put a fence around JSON, which is taken off.
+    It takes off the fence that models like to put around JSON.
     """
     bare = text.strip()
     for fence in FENCES:

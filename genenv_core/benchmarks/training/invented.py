@@ -1,4 +1,4 @@
-"""Names put together from syllables: of people, towns and rivers that do not exist."""
+"""Makes names from syllables: of people, towns and rivers that do not exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Parts that benchmarks share whose training tasks are JSON objects: read, drawn, asked for.
+"""Reads, draws and asks for training tasks that are JSON objects, for several benchmarks.
 
-A task falls into the held-out bucket or the rest by a hash of its fingerprint, so two spellings of
-one task are never on both sides.
+A hash of a task's fingerprint decides whether it is held out, so two spellings of one task are
+always on the same side.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from genenv_core.types import AgentHistory, Rejected, Rejection, TaskDraft
 Written = TypeVar("Written", bound=BaseModel)
 
 SHOWN = 80
-"""Characters of a text that a rejection shows."""
+"""Most characters of a text that a rejection shows."""
 
 MORE_ROWS = "give more rows in domain.options.train"
 
 _BOUNDS = ("too_long", "too_short", "greater_than", "less_than")
-"""What pydantic's types of errors say of values that are of the right type and out of bounds."""
+"""Parts of pydantic's error types for values of the right type that are out of bounds."""
 
 
 def read_written(model: type[Written], text: str) -> Written | Rejected:
-    """Return the object that a generation spells, or why it spells no object; raises nothing.
+    """Return the object that a generation spells, or why it spells no object; never raises.
 
-    A fence of ``` around it is passed over, as models write it unasked.
+    It ignores a fence of ``` around the object, which models write unasked.
     """
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
@@ -60,7 +60,7 @@ def chosen(
 ) -> list[TaskDraft]:
     """Return `count` of a user's tasks, all inside or all outside of the held-out bucket.
 
-    Raises ConfigError where there are fewer.
+    Raises ConfigError where there are fewer than `count`.
     """
     found = {d.fingerprint: d for d in drafts if in_heldout(d.fingerprint) == heldout}
     if len(found) < count:
@@ -72,7 +72,7 @@ def chosen(
 def read_rows(path: Path) -> tuple[list[Any], str]:
     """Return the rows of a user's JSONL file and its digest.
 
-    Raises ConfigError when there is no such file, DataError when a line is no JSON.
+    Raises ConfigError without the file, DataError for a line that is no JSON and for an empty file.
     """
     if not path.is_file():
         raise ConfigError(f"domain.options.train {path}: there is no such file")
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> tuple[list[Any], str]:
 
 
 def task_request(history: AgentHistory, base: str) -> str:
-    """Return what pi_env is asked: the agent's success in tenths, by family, and a base task."""
+    """Return pi_env's request: the agent's success in tenths and by family, and a base task."""
     rate = history.success_rate
     success = "none" if rate is None else f"{round(rate * 10)}/10"
     families = ", ".join(

@@ -1,4 +1,4 @@
-"""A benchmark that draws its training tasks by level, or trains on the user's own rows."""
+"""Training tasks that a benchmark draws by level, or takes from a user's own rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from genenv_core.types import TaskDraft
 
 
 class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
-    """Training tasks of a benchmark: the user's rows, if any, else drawn ones."""
+    """A benchmark domain that trains on the user's rows, or without rows on drawn tasks."""
 
     more_tasks = MORE_ROWS
 
@@ -26,7 +26,7 @@ class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
         self._rows: list[TaskDraft] = []
 
     def take_rows(self, train: str | None) -> None:
-        """Train on the rows of a JSONL file; the domain's version then names their digest.
+        """Train on the rows of a JSONL file, and add their digest to the domain's version.
 
         Raises ConfigError for a missing file, DataError for a broken row.
         """
@@ -57,7 +57,11 @@ class RowsOrDrawn(SeededTasks, BenchmarkDomain[Options], Generic[Options]):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        """Return `count` distinct tasks, all held out or none of them: rows, or drawn by `pick`."""
+        """Return `count` distinct tasks, all inside or outside the held-out bucket.
+
+        They are the user's rows, or without rows tasks of the levels that `pick` chooses. Raises
+        ConfigError where there are fewer.
+        """
         if self._rows:
             return chosen(self._rows, rng, count, heldout=heldout, domain=self.name)
         return super().distinct_tasks(rng, count, pick, heldout=heldout)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def says(text: str, words: str) -> bool:
-    r"""Return whether a text says them, with no letter, digit or _ beside them; case counts.
+    r"""Return whether a text has these words, with no letter, digit or _ beside them; case counts.
 
-    It is `(?<!\w)words(?!\w)`, which would be compiled for each of them, in most of the time that
-    a domain needs to draw its tasks.
+    The result is that of `(?<!\w)words(?!\w)`. Compiling such a pattern for each value would take
+    most of the time in which a domain draws its tasks.
     """
     start = text.find(words)
     while start >= 0:

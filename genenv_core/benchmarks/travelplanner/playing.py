@@ -1,8 +1,8 @@
-"""A query as a model plays it, which ends with the tool `submit_plan`.
+"""A query as a model plays it; the tool `submit_plan` ends the attempt.
 
-In sole-planning the request comes with its reference information, and to submit is all there is to
-do. In two stages the model looks things up in the database before. A call that is wrong is answered
-with what is wrong, and can be made again; a plan that is wrong is submitted.
+In sole-planning the request comes with its reference information, and the model has only to submit.
+In two stages the model first looks things up in the database. The answer to an invalid call says
+what is wrong, and the model can repeat the call. A wrong plan in a valid call counts as submitted.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from genenv_core.types import Call, JsonObject, Message, Observation, Said
 
 SOLE, TWO_STAGE = "sole", "two_stage"
 TURNS = {SOLE: 4, TWO_STAGE: 30}
-"""Most turns by stage. The official agent has 30 steps; alone, a wrong call can be made again."""
+"""Most turns by stage. The official agent has 30 steps; in sole-planning the further turns let a
+model repeat an invalid call."""
 
 CALLS = 10
-"""Calls of one turn that an attempt carries out."""
+"""Most calls of one turn that an attempt carries out."""
 
 SUBMIT = "submit_plan"
 ASKED = f"Call the tool {SUBMIT} with the plan."
@@ -117,7 +118,7 @@ _ARGUMENTS: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Trip:
-    """A query to play, as `Playable`: with its reference information, else with the tables."""
+    """A query to play, as `Playable`: with its reference information, or with tables to look up."""
 
     query: Query
     database: Database
@@ -126,7 +127,7 @@ class Trip:
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The rules and the request, in sole-planning with its reference information."""
+        """The rules and the request, in sole-planning behind its reference information."""
         rules, content = RULES + LOOK_UP, self.query.text
         if self.parts is not None:
             rules = RULES
@@ -135,7 +136,7 @@ class Trip:
 
     @property
     def tools(self) -> Sequence[JsonObject]:
-        """The tools: to submit, and in two stages to look up."""
+        """The tool that submits; in two stages also the tools that look things up."""
         return [SUBMIT_TOOL] if self.parts is not None else [*SEARCHES, SUBMIT_TOOL]
 
     def begin(self, seed: int) -> TripPlaying:
@@ -143,7 +144,7 @@ class Trip:
         return TripPlaying(None if self.parts is not None else self.tables)
 
     def prediction(self, said: Sequence[Said]) -> list[JsonObject] | None:
-        """Return the plan that was submitted first, None without one."""
+        """Return the plan of the first valid submission, None without one."""
         for turn in said[: TURNS[TWO_STAGE] if self.parts is None else TURNS[SOLE]]:
             for call in turn.calls[:CALLS]:
                 if call.name == SUBMIT and not _wrong_plan(call):
@@ -166,7 +167,7 @@ class TripPlaying:
         self._submitted = False
 
     def answer(self, said: Said) -> Observation:
-        """Return what the tools answer; raises DataError where a file cannot be read."""
+        """Return the tools' answers; raises DataError where a file cannot be read."""
         messages: list[Message] = []
         submitted = self._submitted
         for number, call in enumerate(said.calls):
@@ -222,7 +223,7 @@ def _printable(text: str) -> str:
 
 
 def _wrong_plan(call: Call) -> str:
-    """Return why a call submits nothing, '' if it does."""
+    """Return why a call submits no plan, '' if it submits one."""
     plan = call.arguments.get("plan")
     if len(call.arguments) != 1 or not isinstance(plan, list):
         return f'Error: {SUBMIT} has one argument, "plan", which is a list of days.'

@@ -71,23 +71,23 @@ class DeskOptions(Record, use_attribute_docstrings=True):
     """Options of the domain desk, from `domain.options` of the run's configuration."""
 
     max_calls: int = Field(default=6, ge=1, le=12)
-    """Most tool calls in one task; a longer program is out of range."""
+    """Most tool calls in one task; `parse` refuses a longer program as out of range."""
     max_operand: int = Field(default=9, ge=1, le=99)
     """Largest number in a program; the smallest is 1."""
     steep: bool = False
     """Whether pi_env and the base tasks begin with the shortest fifth of the programs, while the
-    agent knows a little of every length: what could teach it most, the first pi_env hardly writes.
-    Else all of them begin with mostly short programs."""
+    agent's examples have all lengths equally. So the first pi_env hardly ever writes what would
+    teach the agent most. Without it, all of them begin with mostly short programs."""
     explain: bool = False
-    """Whether the prompts of both policies open with the rules, each with an example that is right;
-    for models that were never trained on desk."""
+    """Whether the prompts of both policies open with the rules and a right example; for models that
+    never trained on desk."""
     dialogue: bool = False
-    """Whether the agent makes one call a turn, reads what the tool answers, and says done at the
-    end; else it writes the whole chain in one turn."""
+    """Whether the agent makes one call a turn, reads the tool's answer, and says done at the end;
+    without it, the agent writes the whole chain in one turn."""
 
 
 class DeskDomain(SeededTasks):
-    """Stock-keeping requests, judged by exact match of the whole chain of calls."""
+    """The domain: stock-keeping requests, judged by exact match of the whole chain of calls."""
 
     name = "desk"
     version = "1"
@@ -101,7 +101,7 @@ class DeskDomain(SeededTasks):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
+        """Return the domain with options from a configuration; raises ConfigError on bad ones."""
         return cls(read_options(DeskOptions, options, cls.name))
 
     def env_messages(self, context: Context) -> list[Message]:
@@ -120,7 +120,7 @@ class DeskDomain(SeededTasks):
         return [program if isinstance(program, Rejected) else _draft(program)]
 
     def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
-        """Return the task behind an English request, if the answer given for it is right."""
+        """Return the task behind an English request if the given answer is right, else why not."""
         text = parse_request(prompt)
         if text is None:
             return Rejected(Rejection.UNPARSEABLE, f"no request of desk: {prompt[:60]!r}")
@@ -135,7 +135,7 @@ class DeskDomain(SeededTasks):
         return draft
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
-        """Return the request as one user message, after the rules where they are asked for."""
+        """Return the request as one user message, after the rules where the options set them."""
         return self._with_rules(self._rules, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> DeskEpisode:
@@ -143,7 +143,7 @@ class DeskDomain(SeededTasks):
         return DeskEpisode(self.options.dialogue)
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
-        """Return pi_env's prompt for what the tools answer; None where no call was made."""
+        """Return pi_env's prompt for the tools' answer; None after a turn without a call."""
         said = messages[-1]["content"]
         if not self.options.dialogue or OPEN not in said:
             return None
@@ -166,16 +166,16 @@ class DeskDomain(SeededTasks):
         return judge("".join(said), expected)
 
     def answer_turns(self, draft: TaskDraft) -> list[str]:
-        """Return the whole chain in one turn, or in a dialogue a turn for each call and the end."""
+        """Return the whole chain in one turn; in a dialogue a turn for each call, and the end."""
         if not self.options.dialogue:
             return [draft.ground_truth]
         return [*_told(draft), DONE]
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return the turns that the request asks for, whatever the spec says.
+        """Return the turns that the request asks for; the request decides, not the spec.
 
-        They reveal the totals that are no number of the request. A request with other words in it
-        counts as the program's.
+        They reveal the totals that the request does not say. Where the request has other words than
+        `render_request` writes, the program decides.
         """
         text = parse_request(draft.prompt) or draft.program
         program = self._program(text)
@@ -189,7 +189,7 @@ class DeskDomain(SeededTasks):
         return [*map(SolutionTurn, told, new), SolutionTurn(DONE)]
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return the empty answer, constant and incomplete ones, and echoes."""
+        """Return an empty answer, constant and incomplete answers, and echoes."""
         # total 999999 is above 99 * 99, so this constant call is the answer to no task.
         constant = render_call(1, "receive", "bolts", 999_999)
         begun = "".join(_told(draft)[:-1])
@@ -215,20 +215,20 @@ class DeskDomain(SeededTasks):
     def example_weights(self) -> list[float]:
         """Return the shares of 1, 2, ... calls in the agent's examples.
 
-        Few of them are long, unless the desk is steep: then all lengths have equal shares.
+        Long ones are rare, unless the desk is steep: then all lengths have equal shares.
         """
         most = self.options.max_calls
         return even_weights(most) if self.options.steep else mixed_weights(most)
 
     def written_weights(self, easy_skew: float) -> list[float]:
-        """Return the shares of 1, 2, ... calls in what pi_env writes in its examples."""
+        """Return the shares of 1, 2, ... calls in the programs of pi_env's examples."""
         most = self.options.max_calls
         if self.options.steep:
             return skewed_weights(steep_weights(most), easy_skew)
         return env_weights(most, easy_skew)
 
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return a request with its answer, in a dialogue up to one of its turns."""
+        """Return a request and its answer; in a dialogue, one turn with the turns before it."""
         if self.options.dialogue:
             return drawn_turn(self, draft, rng)
         return self.agent_messages(draft), draft.ground_truth
@@ -236,7 +236,7 @@ class DeskDomain(SeededTasks):
     def one_writing(
         self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
     ) -> SeedExample:
-        """Return a program that pi_env could write, or in a dialogue what it answers as a tool."""
+        """Return a program that pi_env could write; in a dialogue, sometimes a tool's answer."""
         history = AgentHistory(success_rate=drawn_rate(rng))
         base = self.draw_open(rng, base_weights)
         if self.options.dialogue and rng.random() < _TOOL_SHARE:
@@ -253,7 +253,7 @@ class DeskDomain(SeededTasks):
         return self._with_rules(rules, env_request(history.success_rate, base.program))
 
     def _tool_example(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return one call and what a tool answers to it, as pi_env would write it."""
+        """Return one call and the answer of its tool, as pi_env would write it."""
         calls = draft.spec["calls"]
         number = rng.randrange(len(calls))
         answer = json.dumps({"content": RECORDED, "name": calls[number]["name"]})
@@ -264,13 +264,13 @@ class DeskDomain(SeededTasks):
 
 
 class DeskEpisode:
-    """One attempt. Its tool calls are acknowledged; without a dialogue it is a single turn."""
+    """One attempt. The tools acknowledge each call; without a dialogue the first turn ends it."""
 
     def __init__(self, dialogue: bool = False) -> None:
         self._dialogue = dialogue
 
     def step(self, action: str) -> Observation:
-        """Return the tools' answers to the calls; a dialogue ends with the first text without."""
+        """Return the tools' answers; a dialogue ends with the first turn without a call."""
         if self._dialogue and OPEN not in action:
             return Observation(done=True)
         calls = read_calls(action)

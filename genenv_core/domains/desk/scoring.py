@@ -1,8 +1,8 @@
-"""Judging a chain of tool calls: exact match after normalising call names and arguments.
+"""Judges a chain of tool calls: exact match after normalising call names and arguments.
 
 Key order, blanks between and inside calls, letter case and surrounding blanks of names, `15.0` for
-`15`, arguments given as a JSON string, and the `id` (a label, whatever its value) do not count.
-Order of the calls, their number, and anything that is not a call do.
+`15`, arguments given as a JSON string, and the `id` (a label, whatever its value) do not count. The
+order of the calls, their number, and anything that is not a call do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prompts for models that were never trained on desk: rules for both policies, and the tools."""
+"""Prompts for models that never trained on desk: rules for both policies, and the tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from genenv_core.domains.parts import AIM, env_request
 from genenv_core.types import JsonObject
 
 RECORDED, DONE = "recorded", "done"
-"""What a tool says to a call that it can read, and what the agent says when it has no more."""
+"""The tool's answer to a call that it can read, and the agent's text after its last call."""
 
 # The example names an item that no task has: copying it is never a right answer.
 _SHOWN = (Clause("+", 8, "crates", 7), Clause("-", 9, "crates", 4), Clause("*", 3, "crates", 4))

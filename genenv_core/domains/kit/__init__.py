@@ -1,4 +1,4 @@
-"""Parts for a domain of one's own: tools out of typed functions, episodes, answers and judges.
+"""Parts for a domain of one's own: tools from typed functions, episodes, answers and judges.
 
 docs/domain.md shows them in an example. `ProgramDomain` and `SolvedDomain` put them together; each
 part also stands alone.

@@ -1,6 +1,6 @@
-"""The answer in what an agent says: marked as such, its last line, its last number.
+"""Finds the answer in an agent's text: the marked answer, the last line, or the last number.
 
-A domain chooses one of these as its `extract`. None of them raises; '' is no answer.
+A domain chooses one of these as its `extract`. None of them raises; '' means no answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from genenv_core.domains.tool_calls import after_thought
 
 
 def without_thought(text: str) -> str:
-    """Return a text without what a reasoning model thinks first."""
+    """Return a text without the thought that a reasoning model writes first."""
     return text[after_thought(text) :]
 
 
@@ -30,9 +30,9 @@ def last_line(text: str) -> str:
 
 
 def last_number(text: str) -> str:
-    """Return the last number of the marked answer or the whole text, with what follows it.
+    """Return the last number of the marked answer, or of the whole text, and the rest of its line.
 
-    What follows reaches to the end of the line, as it may be a unit.
+    The rest may be a unit.
     """
     found = last_quantity(marked_answer(text)[-LONGEST:])
     return found.text if found else ""

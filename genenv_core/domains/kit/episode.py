@@ -1,8 +1,8 @@
-"""The turns of an attempt with tools, and the answer that they come to.
+"""The turns of an attempt with tools, and the answer at its end.
 
-A turn with calls is answered, one message for each call in their order. A turn without a call ends
-the attempt; its text is the answer. `final_text` reads the answer from a transcript, so stored
-attempts are judged as played ones are.
+The tools answer a turn with calls, one message for each call in their order. A turn without a call
+ends the attempt; its text is the answer. `final_text` reads the answer from a transcript, so stored
+attempts get the verdict that played ones get.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from genenv_core.types import Message, Observation
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Most turns of one attempt, the answer included, and most calls of one turn."""
+    """Most turns of one attempt, the last one included, and most calls of one turn."""
 
     turns: int = 16
     calls: int = 16
 
 
 class ToolEpisode:
-    """One attempt; `state` is what its tools share."""
+    """One attempt; its tools share `state`."""
 
     def __init__(self, tools: Tools, state: Any = None, bounds: Bounds | None = None) -> None:
-        """Begin an attempt."""
+        """Begin an attempt, with the default bounds for None."""
         self._tools, self._state = tools, state
         self._bounds = bounds or Bounds()
         self._turns = 0
 
     def step(self, action: str) -> Observation:
-        """Return the tools' answers; the attempt is over without calls, or with the last turn.
+        """Return the tools' answers; a turn without calls, or the last turn, ends the attempt.
 
-        Raises what a tool raises that reached nothing, and nothing else. Calls beyond the bound of
-        a turn are refused, the others are made.
+        It refuses the calls beyond the bound of a turn, and makes the others. Raises what a tool
+        raises that could not reach its source (`UNREACHED`), and NoJson for a result that JSON
+        cannot hold.
         """
         self._turns += 1
         _, calls = in_order(without_thought(action))
@@ -52,7 +53,7 @@ class ToolEpisode:
 
 
 def final_text(messages: Sequence[Message]) -> str | None:
-    """Return what the agent's last turn says, without its thought.
+    """Return the text of the agent's last turn, without its thought.
 
     None where a transcript has no answer: it ends with a turn of somebody else, or with a call.
     """

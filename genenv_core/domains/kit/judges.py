@@ -1,8 +1,9 @@
-"""Judges of an answer: exact text, numbers with units, sets and lists, words, a choice.
+"""Judges an answer: exact text, numbers with units, sets and lists, words, a choice.
 
-Each takes what the agent said and what is right, and returns a verdict: a reward in [0, 1], whether
-it is a success, and in a word or two why not. No judge raises on anything that an agent says. Each
-reads one answer: the last of several numbers; a text that names several choices has no answer.
+A judge takes the agent's answer and the right one. It returns a verdict: a reward in [0, 1],
+whether that is a success, and a few words on a failure. No judge raises on anything that an agent
+says. Each reads one answer: the last of several numbers. A text that names several choices has no
+answer.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from genenv_core.domains.kit.texts.similarity import best_token_f1
 from genenv_core.types import Verdict
 
 SIMILAR = 0.85
-"""Token F1 of a success, at least: one wrong word of five gives .8, one word too many .91."""
+"""Least token F1 of a success: one wrong word of five gives .8, one word too many .91."""
 
 CLOSE = 1e-9
-"""Relative error of a number that counts as equal, where what is right is a float."""
+"""Relative error up to which a number is equal to a right answer that is a float."""
 
 MOST_ITEMS = 1000
 
@@ -42,17 +43,17 @@ _CORRECT, _EMPTY = "", "no_answer"
 
 
 def plain(text: str) -> str:
-    """Return a text as `exact` compares it.
+    """Return a text in the form that `exact` compares.
 
     Unicode form NFKC, lower case, one blank between words, no quotes, brackets or full stop around.
-    What is inside stays: 3.5 is not 35.
+    Signs inside the text stay: 3.5 is not 35.
     """
     folded = " ".join(unicodedata.normalize("NFKC", text[-LONGEST:]).casefold().split())
     return folded.strip(_QUOTES).rstrip(".!?").strip(_QUOTES)
 
 
 def exact(answer: str, *accepted: str) -> Verdict:
-    """Return whether an answer is one of those accepted, after `plain`."""
+    """Return whether an answer equals one of `accepted` after `plain`."""
     said = plain(answer)
     if not said:
         return Verdict(0.0, False, _EMPTY)
@@ -71,13 +72,14 @@ def number(
     """Return whether the last number of an answer is the wanted one.
 
     Args:
-        answer: what the agent said.
+        answer: the agent's text.
         wanted: the right number.
         unit: the unit of `wanted`; '' for a number without one.
-        units: how much of a common base each unit is, such as {"m": 1, "km": 1000}; then 3.5 km is
-            3500 m. Without it the answer must have `unit` itself.
-        rel_tol: the error allowed, as a share of `wanted`; None: 1e-9 for a float, else none.
-        abs_tol: the error allowed, in `unit`; the larger of the two counts.
+        units: how much of a common base each unit is, such as {"m": 1, "km": 1000}; then 3.5 km
+            is 3500 m. Without it the answer must have `unit` itself.
+        rel_tol: the allowed error, as a share of `wanted`; None: 1e-9 for a float, 0 for the
+            others.
+        abs_tol: the allowed error, in `unit`; the larger of the two counts.
 
     Raises:
         ValueError: `units` does not have `unit`, or a number is not finite.
@@ -105,11 +107,11 @@ def number(
 def items(
     answer: str, wanted: Sequence[str], *, ordered: bool = False, duplicates: bool = False
 ) -> Verdict:
-    """Return how much of a list an answer has: F1 over its items, success for all and no other.
+    """Return how much of a list an answer has: F1 over its items; all and no others is a success.
 
-    Items are compared after `plain`. In a list that is `ordered`, the reward is
+    `plain` comes before the comparison. In a list that is `ordered`, the reward is
     `difflib.SequenceMatcher.ratio`, 2M / T with M items in common order and T in both lists, and
-    duplicates count; else they count if `duplicates`.
+    duplicates count. In any other list they count where `duplicates` says so.
     """
     said, right = split_items(answer), [plain(one) for one in wanted]
     if not said:
@@ -142,11 +144,11 @@ def split_items(text: str) -> list[str]:
 
 
 def token_f1(answer: str, *references: str, success: float = SIMILAR) -> Verdict:
-    """Return the similarity to the closest reference; a success is at least `success` similar.
+    """Return the similarity to the closest reference; from `success` on it is a success.
 
     The similarity is SQuAD's F1 over words (`genenv_core.domains.kit.texts.similarity`). It drops
-    punctuation, so numbers are compared by value, and a success has all numbers of a reference and
-    no other.
+    punctuation, so this judge compares numbers by value, and a success has all numbers of a
+    reference and no other.
     """
     near = best_token_f1(numbers_as_words(answer), [numbers_as_words(one) for one in references])
     if not near:
@@ -161,8 +163,8 @@ def choice(answer: str, wanted: str, options: Sequence[str] | Mapping[str, str])
     """Return whether an answer names the wanted option, and no other.
 
     Options are words, such as yes and no, or labels with their texts, such as {"A": "Oslo"}; then
-    the text may be said in place of the label. In a sentence, a label of one letter counts only as
-    a capital. Raises ValueError when `wanted` is no option.
+    an answer may give the text in place of the label. In a sentence, a label of one letter counts
+    only as a capital. Raises ValueError when `wanted` is no option.
     """
     texts = options if isinstance(options, Mapping) else dict.fromkeys(options, "")
     if wanted not in texts:
@@ -185,10 +187,10 @@ def choice(answer: str, wanted: str, options: Sequence[str] | Mapping[str, str])
 
 
 def chance(options: Sequence[str] | Mapping[str, str]) -> float:
-    """Return how often a guess at one of these options is right: 1 / their number.
+    """Return the probability that a guess at one of these options is right: 1 / their number.
 
-    A task's `chance` says it, so that success by guessing counts as no skill. Raises ValueError for
-    fewer than two options, where there is nothing to choose.
+    As the `chance` of a task it keeps success by guessing from counting as skill. Raises ValueError
+    for fewer than two options, where there is nothing to choose.
     """
     if len(set(options)) < 2:
         raise ValueError(f"a choice needs two options or more, not {len(set(options))}")
@@ -196,9 +198,9 @@ def chance(options: Sequence[str] | Mapping[str, str]) -> float:
 
 
 def softened(strict: Verdict, soft: Verdict, *, most: float = 0.9) -> Verdict:
-    """Return the strict verdict, where a wrong answer earns a part of the soft reward.
+    """Return the strict verdict, with a share of the soft reward for a wrong answer.
 
-    `most` is the part, so a wrong answer earns less than a right one. What has no answer in it (a
+    The share is `most`, so a wrong answer earns less than a right one. A text without an answer (a
     failure that begins with no_) earns nothing.
     """
     if strict.success or strict.failure.startswith("no_"):
@@ -207,7 +209,7 @@ def softened(strict: Verdict, soft: Verdict, *, most: float = 0.9) -> Verdict:
 
 
 def hardened(verdict: Verdict) -> Verdict:
-    """Return a verdict that earns 1 for a success and else nothing."""
+    """Return a verdict whose reward is 1 for a success and 0 for a failure."""
     return replace(verdict, reward=float(verdict.success))
 
 

@@ -1,8 +1,8 @@
-"""A domain of programs out of parts: the author says how a program is drawn, read and judged.
+"""A domain of programs from parts: the author says how to draw, read and judge a program.
 
-`ProgramDomain` makes a whole domain of `draw`, `read` and `judge`. `SolvedDomain` also plays the
-author's `solve`; tasks are then checked by an attempt, and `bootstrap` can make tiny models. Each
-method can be overridden. docs/domain.md has an example.
+`draw`, `read` and `judge` make a whole `ProgramDomain`. `SolvedDomain` also plays the author's
+`solve`; then an attempt checks each task, and `bootstrap` can make tiny models. A domain can
+override each method. docs/domain.md has an example.
 """
 
 from __future__ import annotations
@@ -51,29 +51,31 @@ class Options(Record, use_attribute_docstrings=True):
     """Options of a domain, from `domain.options` of the configuration; a subclass adds its own."""
 
     explain: bool = True
-    """Whether the prompts of both policies open with the rules; false for tiny models that are
-    trained on the domain's examples."""
+    """Whether the prompts of both policies open with the rules; false for tiny models that train on
+    the domain's examples."""
 
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 
 Solving = Generator[str, str, str]
-"""What `solve` returns: yield a turn with calls, get what the tools say, return the answer."""
+"""What `solve` returns: a generator that yields a turn with calls, gets the tools' answers, and
+returns the agent's answer."""
 
 
 def task(
     program: str, prompt: str, answer: str, level: int, *, chance: float = 0.0, **spec: Any
 ) -> TaskDraft:
-    """Return a task.
+    """Return a task of a `ProgramDomain`, of family `k` and its level.
 
     Args:
         program: its canonical spelling, which `read` reads back to an equal task.
         prompt: the request that the agent reads.
         answer: a right answer, word for word.
         level: the difficulty, 1 to `levels()`.
-        chance: how often a guess is right; `judges.chance` of the options for `judges.choice`.
-        spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples are lists,
-            and keys are texts.
+        chance: the probability that a guess is right; for `judges.choice`, `judges.chance` of
+            its options.
+        spec: what `judge` and `solve` need; they get it as JSON stores it, so tuples become
+            lists, and keys become texts.
 
     Raises NoJson for a spec with values that JSON does not have.
     """
@@ -90,22 +92,23 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
     name: str
     version: str
     options_type: type[OptionsT] = cast("type[OptionsT]", Options)
-    """The class of the options; without one of its own a domain has `explain` alone."""
+    """The class of the options; a domain that sets none has the option `explain` alone."""
     pattern = ""
-    """A regular expression for whole programs, of Python's `re`; '' for any text. For
-    `generation.structured` one without look-around and backreferences."""
+    """A regular expression of Python's `re` for whole programs; '' for any text. For
+    `generation.structured` it must have no look-around and no backreferences."""
     toolbox = Tools()
     """The tools of the agent."""
     bounds = Bounds()
     """Most turns of an attempt, and most calls of a turn."""
     agent_rules = ""
-    """What the agent reads before a request, where `explain` is set; how calls are written
-    and which tools there are follow by themselves."""
+    """Rules that the agent reads before a request, where `explain` is set. The kit adds which tools
+    there are and how to write calls."""
     env_rules = ""
-    """What a program is, for pi_env, where `explain` is set; its aim and an example follow."""
+    """Rules for pi_env on what a program is, where `explain` is set. The kit adds its aim and an
+    example."""
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
-        """Make the domain with options out of a configuration.
+        """Make the domain with options from a configuration.
 
         Raises ConfigError on bad ones, and DomainError for an invalid pattern.
         """
@@ -123,27 +126,28 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
     def draw(self, rng: random.Random, level: int) -> str:
         """Return a random program of a level in its canonical spelling.
 
-        What `read` refuses is drawn again.
+        The caller draws again where `read` refuses the program.
         """
 
     @abstractmethod
     def read(self, text: str) -> TaskDraft | Rejected:
         """Return the task that a program spells, made by `task`, or why it spells no task.
 
-        The text fits `pattern`, without blanks around. Reasons are UNPARSEABLE for what is wrongly
-        spelled, OUT_OF_RANGE for what is beyond the options, INCONSISTENT for what makes no sense.
+        The caller has checked that the text fits `pattern`, without blanks around. Reasons are
+        UNPARSEABLE for a wrong spelling, OUT_OF_RANGE for values beyond the options, INCONSISTENT
+        for nonsense.
         """
 
     @abstractmethod
     def judge(self, draft: TaskDraft, answer: str) -> Verdict:
-        """Return the verdict on an answer; pure. Module `judges` has some."""
+        """Return the verdict on an answer; pure. The module `judges` has ready ones."""
 
     def levels(self) -> int:
-        """Return the highest level of difficulty, from 1; a task above it is out of range."""
+        """Return the highest level of difficulty, from 1; `parse` refuses a task above it."""
         return 1
 
     def highest(self) -> int:
-        """Return `levels()`; raises DomainError where that gives no number from 1."""
+        """Return `levels()`; raises DomainError unless that is a whole number from 1."""
         levels: Any = self.levels()
         if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
             raise DomainError(
@@ -153,11 +157,11 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         return levels
 
     def extract(self, text: str) -> str:
-        """Return the answer in the agent's last turn; module `answers` has ways."""
+        """Return the answer in the agent's last turn; the module `answers` has other ways."""
         return marked_answer(text)
 
     def state(self, draft: TaskDraft, seed: int) -> Any:
-        """Return what the tools of one attempt share, of the type that `toolbox` names."""
+        """Return a fresh state for the tools of one attempt, of the type that `toolbox` names."""
         return None
 
     def env_messages(self, context: Context) -> list[Message]:
@@ -176,7 +180,7 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         return with_rules(rules, env_request(rate, base))
 
     def env_grammar(self, context: Context) -> Grammar:
-        """Return `pattern`, which `generation.structured` holds pi_env to.
+        """Return `pattern` as the grammar that `generation.structured` holds pi_env to.
 
         Raises ConfigError for a domain without one.
         """
@@ -206,13 +210,13 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         return [found]
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
-        """Return the request, after the rules where they are asked for."""
+        """Return the request, after the rules where `explain` is set."""
         parts = (self.agent_rules, self.toolbox.described(), how_to_call(self.tools))
         rules = "\n".join(filter(None, parts)) if self.options.explain else ""
         return with_rules(rules, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> ToolEpisode:
-        """Return a fresh attempt; raises DomainError for a state of another type than declared."""
+        """Return a fresh attempt; raises DomainError where `state` returns another type."""
         return self.begun(draft, seed)[0]
 
     def begun(self, draft: TaskDraft, seed: int) -> tuple[ToolEpisode, Any]:
@@ -226,7 +230,7 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         return ToolEpisode(self.toolbox, state, self.bounds), state
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict on the last turn's answer; without one nothing is earned."""
+        """Return the verdict on the last turn's answer; a transcript without one earns nothing."""
         text = final_text(messages)
         if text is None:
             return Verdict(0.0, False, "no_answer")
@@ -237,7 +241,7 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         return ["", "ok", draft.prompt, draft.program]
 
     def limited_by(self) -> str:
-        """Return the options and their values, without `explain`."""
+        """Return the options and their values, without `explain`, as text."""
         own = self.options.model_dump(exclude={"explain"})
         return ", ".join(f"{key} {value}" for key, value in own.items()) or "no options"
 
@@ -261,7 +265,7 @@ class ProgramDomain(LevelledTasks, ABC, Generic[OptionsT]):
         raise DomainError(f"{self.name}: at level {level}, {refused}")
 
     def _why_refused(self, program: str, found: Rejected) -> str:
-        """Return why a drawn program is no task, and what to mend."""
+        """Return why `read` refuses a drawn program, and what to mend."""
         drawn = f"{program[:_SHOWN]!r}"
         if self.pattern and not re.fullmatch(self.pattern, program.strip()):
             own = f"{self.pattern!r:.{2 * _SHOWN}}"

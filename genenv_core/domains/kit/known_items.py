@@ -1,8 +1,8 @@
 """Finds whether a training task repeats an item of a benchmark.
 
-A task is contaminated when it shares `WORDS` words in a row with an item, says the whole of a
-shorter item, or has the same calls as an item for its right answer. Words are compared in lower
-case and without punctuation, calls as `_spelled` writes them.
+A task repeats an item when it shares `WORDS` words in a row with it, says the whole of a shorter
+item, or has the same calls as the item's right answer. The comparison takes words in lower case and
+without punctuation, and calls as `_spelled` writes them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from genenv_core.types import Call
 
 WORDS = 13
 """The length of a run of words that counts as repeated, as in GPT-3's check (arXiv 2005.14165,
-appendix C). Of an item with fewer words, all of them."""
+appendix C). An item with fewer words counts as one run."""
 
 LEAST = 5
-"""Items with fewer words are only compared by their calls: too much else says the same."""
+"""An item with fewer words is compared by its calls alone: too many other texts say the same."""
 
 _WORD = re.compile(r"\w+")
 
@@ -27,8 +27,8 @@ _WORD = re.compile(r"\w+")
 class KnownItems:
     """The items of a benchmark: (id, text, calls of the right answer).
 
-    Where `form` has other texts of the same origin, runs of words that one of them has, or that two
-    items have, tell no item: they are the form of the texts.
+    `form` may hold other texts of the same origin. Then a run of words that one of them has, or
+    that two items share, identifies no item: it belongs to the form of the texts.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class KnownItems:
         items: Iterable[tuple[str, str, Sequence[Call]]],
         form: Iterable[str] | None = None,
     ) -> None:
-        """Take note of the items' words and calls."""
+        """Index the items by their runs of words and by their calls."""
         self._runs: dict[int, dict[str, str]] = {}
         self._calls: dict[tuple[str, ...], str] = {}
         shared = set[str]()
@@ -54,7 +54,7 @@ class KnownItems:
             self._leave_out(form, shared)
 
     def _leave_out(self, form: Iterable[str], shared: set[str]) -> None:
-        """Forget the runs of words in `shared`, and those that one of the texts has."""
+        """Forget the runs of words in `shared`, and those that a text of `form` has."""
         texts = [_words(text) for text in form]
         for length, runs in self._runs.items():
             said = (run for words in texts for run in _runs(words, length))
@@ -62,7 +62,7 @@ class KnownItems:
                 del runs[run]
 
     def repeated(self, text: str, calls: Sequence[Call]) -> str:
-        """Return which item a task repeats, and how; '' for none."""
+        """Return which item a task repeats, and how; '' where it repeats no item."""
         words = _words(text)
         for length, runs in sorted(self._runs.items(), reverse=True):
             for run in _runs(words, length):
@@ -82,7 +82,7 @@ def _runs(words: Sequence[str], length: int) -> Iterator[str]:
 
 
 def _spelled(calls: Sequence[Call]) -> tuple[str, ...]:
-    """Return calls without differences that do not count: order, case, punctuation, 2 and 2.0."""
+    """Return calls in a form that ignores order, case, punctuation, and 2 against 2.0."""
     return tuple(sorted(json.dumps(_plain([call.name, call.arguments])) for call in calls))
 
 

@@ -1,8 +1,8 @@
 """Tasks of a domain that draws one of any level: base tasks, held-out tasks, seed data.
 
 `LevelledTasks` decides how many tasks of each level there are, and keeps base tasks and held-out
-tasks apart. `SeededTasks` makes supervised examples of such a domain as well. The domain itself
-says how a task of a level is drawn, asked for and solved.
+tasks apart. `SeededTasks` also makes supervised examples of such a domain. The domain itself says
+how to draw, ask for and solve a task of a level.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class LevelledTasks(ABC):
 
     @abstractmethod
     def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
-        """Return a random task of a level, in the held-out bucket or not."""
+        """Return a random task of a level, inside or outside of the held-out bucket."""
 
     def limited_by(self) -> str:
-        """Return the options that bound how many tasks there are, for the error of too few."""
+        """Return the options that bound the number of tasks, for the error of too few."""
         return ""
 
     def base_weights(self) -> list[float]:
@@ -58,7 +58,7 @@ class LevelledTasks(ABC):
         return self.distinct_tasks(rng, count, by_weight(rng, self.base_weights()), heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct tasks of the held-out bucket, levels in equal shares.
+        """Return `count` distinct tasks of the held-out bucket, equally many of each level.
 
         Raises ConfigError where there are fewer.
         """
@@ -75,7 +75,10 @@ class LevelledTasks(ABC):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        """Return `count` distinct tasks whose levels `pick` chooses, all held out or none."""
+        """Return `count` distinct tasks of levels that `pick` chooses, all held out or all not.
+
+        Raises ConfigError where there are fewer.
+        """
 
         def draw(level: int) -> TaskDraft:
             return self.draw_task(rng, level)
@@ -92,12 +95,12 @@ class LevelledTasks(ABC):
         )
 
     def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
-        """Return a drawn task outside of the held-out bucket; weights are those of levels."""
+        """Return a drawn task outside of the held-out bucket; `weights` are shares of levels."""
         return draw_open(rng, weights, lambda level: self.draw_task(rng, level))
 
 
 class SolvesItself(Protocol):
-    """A domain that says how its tasks are solved, and plays attempts."""
+    """A domain that knows how to solve its tasks, and plays attempts."""
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
         """Return the messages that open an attempt."""
@@ -113,7 +116,7 @@ class SolvesItself(Protocol):
 
 
 def drawn_turn(domain: SolvesItself, draft: TaskDraft, rng: random.Random) -> SeedExample:
-    """Return a right attempt up to one of its turns, drawn at random, and what is said there."""
+    """Return a random turn of a right attempt: the messages before it, and its text."""
     turns = [turn.says for turn in domain.solution(draft)]
     chosen = rng.randrange(len(turns))
     messages, episode = list(domain.agent_messages(draft)), domain.episode(draft, 0)
@@ -133,14 +136,14 @@ class SeededTasks(LevelledTasks):
 
     @abstractmethod
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return a right attempt up to one of its turns, and what the agent says there."""
+        """Return one turn of a right attempt: the messages before it, and the agent's text."""
 
     def example_weights(self) -> list[float]:
         """Return the shares of levels 1, 2, ... in `agent_examples`, which need not sum to 1."""
         return mixed_weights(self.highest())
 
     def written_weights(self, easy_skew: float) -> list[float]:
-        """Return the shares of levels that pi_env writes in `env_examples`: at skew 0 equal ones.
+        """Return the shares of levels that pi_env writes in `env_examples`; equal ones at skew 0.
 
         They need not sum to 1.
         """
@@ -161,7 +164,7 @@ class SeededTasks(LevelledTasks):
     def one_writing(
         self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
     ) -> SeedExample:
-        """Return a prompt of pi_env, and a task for it that is independent of its base."""
+        """Return a prompt of pi_env, and a task to write there that does not depend on its base."""
         history = AgentHistory(success_rate=drawn_rate(rng))
         prompt = self.asked_of_env(history, self.draw_open(rng, base_weights))
         return prompt, self.draw_open(rng, weights).program

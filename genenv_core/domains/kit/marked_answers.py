@@ -1,11 +1,11 @@
-"""Answers that a text marks as such, in the four ways in which models do it."""
+"""Finds the answer that a text marks as such, in the four ways in which models do it."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST = 10_000
-"""Characters at the end of a text in which a marked answer is looked for; dates are shorter."""
+"""Characters at the end of a text to search for a marked answer."""
 
 _SAID = (
     re.compile(r"<answer>(.*?)</answer>", re.I | re.S),

@@ -1,8 +1,8 @@
-"""A typed Python function as a tool: its schema in OpenAI's form, and its arguments, validated.
+"""A typed Python function as a tool: its schema in OpenAI's form, and its validated arguments.
 
 The schema comes from the signature (pydantic's JSON schema) and the docstring: the first paragraph
 describes the tool, the section `Args:` its parameters (Google style). `Annotated[int,
-Field(description=..., ge=0)]` says it in the signature, bounds included, and wins.
+Field(description=..., ge=0)]` gives both in the signature, bounds included, and wins.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from genenv_core.types import JsonObject
 Function = Callable[..., object]
 
 NO_MORE = ConfigDict(extra="forbid")
-"""What the schema says: there are no other arguments."""
+"""Refuses arguments that the schema does not have."""
 
 SHOWN_ERRORS = 3
-"""How many wrong arguments one error names."""
+"""Most wrong arguments that one error names."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _SECTION = re.compile(r"^(Args|Arguments|Returns|Raises|Yields|Examples?|Notes?):\s*$", re.M)
@@ -51,13 +51,15 @@ class Signature:
     takes_state: bool
     model: type[BaseModel]
     fields: Mapping[str, str]
-    """Parameter -> field of the model; fields have names of their own, as `copy` would hide one."""
+    """The model's field for each parameter; fields have other names, as `copy` would hide a
+    method."""
 
     def arguments(self, given: JsonObject) -> dict[str, Any]:
         """Return the arguments to call the function with; raises WrongArguments.
 
-        They are read as JSON, so that enums, tuples and dates come as pydantic reads them, and
-        strictly at any depth: a bool is no int, a text no number, and nothing is ignored.
+        pydantic reads them as JSON, so enums, tuples and dates come in their types. It reads them
+        strictly at any depth: a bool is no int, a text no number, and an unknown argument is an
+        error.
         """
         try:
             text = json.dumps(given, allow_nan=False)
@@ -67,7 +69,7 @@ class Signature:
         return {parameter: getattr(read, field) for parameter, field in self.fields.items()}
 
     def takes(self) -> str:
-        """Return a sentence on the parameters."""
+        """Return a sentence on the parameters, for errors."""
         if not self.fields:
             return f"{self.name} takes no arguments"
         return f"{self.name} takes {', '.join(self.fields)}"
@@ -83,11 +85,11 @@ def signature_of(function: Function, state: type | None = None) -> Signature:
 
     Args:
         function: the function, with a type for each parameter.
-        state: the type of an episode's state. A function whose first parameter has this type gets
-            the state there; the agent never sees that parameter.
+        state: the type of an episode's state. A function whose first parameter has this type
+            gets the state there; the agent never sees that parameter.
 
     Raises:
-        DomainError: the function cannot be a tool; says what to change.
+        DomainError: the function cannot be a tool; the message says what to change.
     """
     name = getattr(function, "__name__", "")
     if not _NAME.fullmatch(name):
@@ -128,7 +130,7 @@ def _place(function: Function) -> str:
 
 
 def _nameless(parameter: inspect.Parameter) -> str:
-    """Return why calls cannot give a parameter, and what to do."""
+    """Return why no call can give a parameter, and what to do."""
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         return f"{parameter.name} stands before /, and a call gives its arguments by name: drop /"
     stars = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else "*"
@@ -140,7 +142,7 @@ def _nameless(parameter: inspect.Parameter) -> str:
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring, and what it says of each parameter."""
+    """Return the first paragraph of a docstring, and its text on each parameter."""
     about = " ".join(_SECTION.split(text)[0].strip().split("\n\n")[0].split())
     pieces = _SECTION.split(text)[1:]
     described: dict[str, str] = {}
@@ -183,7 +185,7 @@ def _parameters(model: type[BaseModel]) -> JsonObject:
 
 
 def _inlined(value: Any, defined: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    """Return a schema with its references filled in, as small models read them better."""
+    """Return a schema with its references filled in, which small models read better."""
     if isinstance(value, list):
         return [_inlined(item, defined, inside) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):

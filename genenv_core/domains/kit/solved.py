@@ -1,7 +1,7 @@
-"""A domain whose author also says how a task is solved: `solve` is played, checked, and shown.
+"""A domain whose author also writes `solve`: genenv plays, checks and shows it.
 
-From one generator come the solution that certificates play, what each turn reveals, and the
-supervised examples of which `bootstrap` makes tiny models.
+One generator gives the solution that certificates play, the part of the answer that each turn
+reveals, and the supervised examples from which `bootstrap` makes tiny models.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
     def solve(self, draft: TaskDraft) -> Solving | str:
         """Yield each turn with calls, as `call` writes them; return the answer.
 
-        `yield` gives what the tools say, answers to several calls on a line each. The generator
-        should follow the request and the tools, not what `read` worked out: then it finds tasks
-        that cannot be solved. One that needs no calls returns just the answer, without `yield`.
+        `yield` returns the tools' answers, one a line for several calls. The generator should
+        follow the request and the tools, not the spec that `read` worked out: then it finds tasks
+        that cannot be solved. A task without calls returns just the answer, without `yield`.
         """
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
         """Return the turns of `solve`, played against the tools; raises DomainError if one fails.
 
-        A turn reveals what a tool then says, where neither the request nor an earlier turn said
-        it.
+        A turn reveals the tools' answers that neither the request nor an earlier turn said.
         """
         return [SolutionTurn(says, reveals) for says, reveals, _ in self._played(draft)]
 
@@ -47,7 +46,7 @@ class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
         return self.env_prompt(history.success_rate, base.program)
 
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return an attempt by `solve` up to one of its turns, and what the agent says there."""
+        """Return a random turn of an attempt by `solve`: the messages before it, and its text."""
         turns = self._played(draft)
         chosen = rng.randrange(len(turns))
         messages = self.agent_messages(draft)
@@ -57,7 +56,7 @@ class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
         return messages, turns[chosen][0]
 
     def _played(self, draft: TaskDraft) -> list[tuple[str, tuple[str, ...], tuple[Message, ...]]]:
-        """Return what the agent says in each turn, what that reveals, and the tools' answers."""
+        """Return for each turn the agent's text, what it reveals, and the tools' answers."""
         solving, episode = self.solve(draft), self.episode(draft, 0)
         if isinstance(solving, str):
             return [(solving, (), ())]
@@ -88,7 +87,7 @@ class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
         )
 
     def _stepped(self, episode: ToolEpisode, draft: TaskDraft, says: str, turn: int) -> Observation:
-        """Return what the tools say; raises DomainError, with turn and call, where they fail."""
+        """Return the tools' answers; raises DomainError, with turn and call, where they fail."""
         place = f"{self.name}: turn {turn} of solve, {shortly(says)}, at {draft.program!r:.{SHOWN}}"
         try:
             observed = episode.step(says)
@@ -108,7 +107,7 @@ class SolvedDomain(ProgramDomain[OptionsT], SeededTasks):
 
 
 def _is_new(part: str, known: str, heard: list[str]) -> bool:
-    """Return whether an answer adds something: neither request nor calls say it, and it is new.
+    """Return whether an answer is new: no request, call or earlier answer says it.
 
     Certificates look for it in the tools' other answers.
     """

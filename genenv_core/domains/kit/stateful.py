@@ -1,8 +1,8 @@
-"""A domain whose tasks are done when the state is right: what the tools left behind is judged.
+"""A domain whose tasks are done when the state is right: it judges the state after the tools' work.
 
-The ground truth of a task are the calls that do it, as `call` writes them, several behind each
-other. Stored attempts are judged as played ones are: `score` makes the state anew and plays what
-the agent said.
+The ground truth of a task is the calls that do it, as `call` writes them, one behind the other.
+`score` makes the state anew and plays the agent's calls in it, so stored attempts get the verdict
+that played ones get.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from genenv_core.domains.protocol import SolutionTurn
 from genenv_core.types import Message, TaskDraft, Verdict
 
 DONE = "done"
-"""What the attempt of `solve` says at its end."""
+"""The answer of `solve` after its calls."""
 
 
 class StatefulDomain(SolvedDomain[OptionsT]):
     """A domain of programs that judges the state in which the tools leave a task.
 
-    `state` follows from the task alone: the same state, whatever the seed, each time.
+    `state` must follow from the task alone: the same state each time, whatever the seed.
     """
 
     @abstractmethod
     def judge_state(self, draft: TaskDraft, state: Any, answer: str) -> Verdict:
         """Return the verdict on a state after an attempt; pure.
 
-        `answer` is the text of the last turn, '' where that is a call. The state as it was before
-        the attempt must be no success.
+        `answer` is the text of the last turn, '' where that is a call. The state before an attempt
+        must be no success.
         """
 
     @final
     def judge(self, draft: TaskDraft, answer: str) -> Verdict:
-        """Return the verdict on an answer without a call, which leaves the state as it was."""
+        """Return the verdict on an answer after no call, which leaves the state as it was."""
         return self.judge_state(draft, self.state(draft, 0), answer)
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
@@ -52,12 +52,12 @@ class StatefulDomain(SolvedDomain[OptionsT]):
     def solve(self, draft: TaskDraft) -> Solving | str:
         """Make the calls of the ground truth, in one turn.
 
-        Override it where the agent has to look things up first: the attempt then shows how, and
+        Override it where the agent has to look things up first. The attempt then shows how, and
         finds tasks in which that cannot be done.
         """
         yield draft.ground_truth
         return DONE
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return the turns of `solve`; they reveal nothing, for no text is the answer here."""
+        """Return the turns of `solve`; they reveal nothing, because no text is the answer here."""
         return [SolutionTurn(turn.says) for turn in super().solution(draft)]

@@ -2,8 +2,8 @@
 
 `Tools(look, move)` has the schemas that the agent reads, and answers the calls in its text. Tools
 that remember something share a state, one for each attempt: `Tools(put, total, state=Cart)`. A
-function whose first parameter is annotated with this type gets the state there; the agent does not
-see that parameter.
+function whose first parameter has this type as its annotation gets the state there; the agent does
+not see that parameter.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from genenv_core.errors import DomainError
 from genenv_core.types import Call, JsonObject, Message
 
 UNREACHED = (ConnectionError, TimeoutError)
-"""What a tool raises that did not reach what it asks: no arguments would have helped."""
+"""Errors of a tool that could not reach its source; other arguments would not have helped."""
 
 ERROR = "error:"
-"""The beginning of the answer to a call that failed."""
+"""How the answer to a failed call begins."""
 
 DONE = "done"
-"""What a tool answers that returns nothing."""
+"""The answer of a tool that returns None."""
 
 RESULT = "return text, or values that JSON has"
-"""What to do about a tool whose result is something else."""
+"""The remedy for a tool that returns something else."""
 
 _SHOWN = 40
 
@@ -61,21 +61,21 @@ class Tools:
         return [tool.schema for tool in self._known.values()]
 
     def described(self) -> str:
-        """Return a line for each tool, as rules show them; '' without tools."""
+        """Return a line for each tool, for an agent's rules; '' without tools."""
         return "\n".join(tool.described() for tool in self._known.values())
 
     def answer(self, call: Call | str, state: Any = None) -> Message:
         """Return the message that answers a call, or a text that was meant as one.
 
-        Whatever goes wrong becomes an answer that begins with `error:` and says what to do. Only
+        An error becomes an answer that begins with `error:` and says what to do. Only
         ConnectionError, TimeoutError, and NoJson for a result that is neither text nor JSON are
-        raised: the step has then failed, and not the agent. `state` is that of the attempt.
+        raised: then the step has failed, and not the agent. `state` is that of the attempt.
         """
         content = self._run(call, state) if isinstance(call, Call) else self._unreadable()
         return {"role": "tool", "name": self._meant(call)[:64], "content": content}
 
     def refused(self, call: Call | str, why: str) -> Message:
-        """Return the message that answers a call which is not made."""
+        """Return the message that answers a call which the episode does not make."""
         return {"role": "tool", "name": self._meant(call)[:64], "content": f"{ERROR} {why}"}
 
     def _run(self, call: Call, state: Any) -> str:
@@ -103,7 +103,7 @@ class Tools:
         return f"{ERROR} the call is no JSON object with name and arguments; write {form}"
 
     def _meant(self, call: Call | str) -> str:
-        """Return the name that a call gives, or the only tool's."""
+        """Return the tool's name in a call; for a call without one, that of the only tool."""
         if isinstance(call, Call):
             return call.name
         value = parsed(call)
@@ -117,12 +117,12 @@ class Tools:
 
 
 def call(tool: Function, **arguments: Any) -> str:
-    """Return a call of a tool as the agent writes it; of several, join the texts."""
+    """Return a call of a tool as the agent writes it; join such texts for several calls."""
     return written({"name": tool.__name__, "arguments": arguments})
 
 
 def how_to_call(tools: Sequence[JsonObject]) -> str:
-    """Return the sentence of an agent's rules on how calls are written; '' without tools."""
+    """Return the sentence for an agent's rules on how to write calls; '' without tools."""
     if not tools:
         return ""
     return (
@@ -133,11 +133,11 @@ def how_to_call(tools: Sequence[JsonObject]) -> str:
 
 
 def told(result: object) -> str:
-    """Return what a tool's result looks like to the agent: text as it is, else JSON.
+    """Return a tool's result as the agent reads it: a text as it is, other values as JSON.
 
-    Dates, enums, decimals, dataclasses and models of pydantic look as pydantic writes them. A set
-    comes in the order of its texts, because Python's own differs between processes. Raises NoJson,
-    which names the place, for all that has no such form: bytes, NaN, arrays.
+    pydantic writes dates, enums, decimals, dataclasses and its own models. A set comes in the order
+    of its texts, because Python's own order differs between processes. Raises NoJson, which names
+    the place, for values without such a form: bytes, NaN, arrays.
     """
     if result is None:
         return DONE
@@ -145,7 +145,7 @@ def told(result: object) -> str:
 
 
 def _plain(value: object, path: str, inside: tuple[int, ...]) -> object:
-    """Return a value of plain containers, all of whose leaves can be written; raises NoJson."""
+    """Return a value in plain containers, whose leaves JSON can hold; raises NoJson."""
     if isinstance(value, str | int) or value is None:
         return value
     if id(value) in inside:
@@ -176,7 +176,7 @@ def _key(key: object, path: str) -> object:
 
 
 def _leaf(value: object, path: str) -> object:
-    """Return a value that pydantic writes in one way; raises NoJson for another one."""
+    """Return a value that pydantic writes in only one way; raises NoJson for any other."""
     lost = isinstance(value, float) and not math.isfinite(value)
     if lost or isinstance(value, bytes | bytearray | memoryview):
         raise NoJson(said_odd(path, cast(object, value)))

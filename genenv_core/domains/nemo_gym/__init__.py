@@ -11,7 +11,7 @@ from genenv_core.domains.parts import read_options
 
 
 def nemo_gym(options: Mapping[str, Any]) -> GymDomain:
-    """Return the domain of a server and a file of rows.
+    """Return the domain of a server and of a file of rows.
 
     Raises ConfigError on bad options, without a server, or without rows.
     """

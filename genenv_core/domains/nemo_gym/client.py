@@ -1,8 +1,8 @@
-"""A resources server of NeMo Gym as a client sees it: sessions by cookie, tools by route.
+"""Talks to a resources server of NeMo Gym: a cookie names a session, and each tool has a route.
 
 The protocol is that of `nemo-gym` 0.7: `/seed_session` takes a row, each tool has a route of its
-name, and `/verify` takes the row with all that the agent said. Nothing of that package is imported
-here.
+name, and `/verify` takes the row with all the agent's turns. This module does not import that
+package.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from genenv_core.errors import one_line
 from genenv_core.types import JsonObject
 
 FAILED = "EXECUTION_ERROR"
-"""The code of a server that refuses a row, or fails."""
+"""The code of an error for a server that refuses a row, or fails."""
 
 LOST = (404, 408, 410, 429, 502, 503, 504)
-"""Statuses of a session that the server does not have, and of a server that has no time now."""
+"""HTTP statuses of a server that no longer has the session, or has no time now."""
 
 OWN_ROUTES = ("/seed_session", "/verify")
-"""Routes whose refusal is the server's; that of a tool may be what the tool says to an agent."""
+"""Routes where an error status is the server's refusal; on a tool's route the agent may read it."""
 
 PASSING = ("session_", "transport_", "provider_unavailable", "shutdown", "cancelled")
-"""What kinds of failure begin with that a new session may not meet."""
+"""Beginnings of the kinds of failure that a new session may not meet."""
 
 NO_REWARDS = frozenset({"reward", "response", PARAMS, "mask_sample", "reward_components"})
-"""Fields of a verdict that are no rewards of other names."""
+"""Fields of a verdict that are not further rewards."""
 
 
 @dataclass(frozen=True, slots=True)
 class GymReply:
-    """What a route answers."""
+    """The reply of a route."""
 
     where: str
     status: int
@@ -58,27 +58,27 @@ class GymReply:
     is_json: bool
 
     def read(self) -> object:
-        """Return the value of the JSON text; raises EnvironmentLost where it is none."""
+        """Return the value of the JSON text; raises EnvironmentLost for any other text."""
         return read_json(self.text, self.where)
 
     @property
     def shown(self) -> str:
-        """The text as an error shows it."""
+        """The text in the form that an error shows."""
         return one_line(self.text, SHOWN)
 
 
 class GymServer(RemoteServer):
-    """A resources server; `closes` says whether it takes the end of a session."""
+    """A resources server; `closes` says whether it has a route that ends a session."""
 
     closes = False
 
     def connect(self) -> GymSession:
-        """Return a session that the server knows of from its first reset on."""
+        """Return a session, which begins on the server with its first reset."""
         return GymSession(self)
 
 
 class GymSession:
-    """State of its own on the server, which a cookie names: a new one with each reset."""
+    """A state of its own on the server, which a cookie names; each reset begins a new one."""
 
     def __init__(self, server: GymServer) -> None:
         self._server = server
@@ -86,7 +86,7 @@ class GymSession:
         self._cookies: dict[str, str] = {}
         self._line: OpenLine | None = None
         self.ending: Future[None] | None = None
-        """The call that ends the session before, until it is answered."""
+        """The unfinished call that ends the previous session, if any."""
 
     def reset(self, arguments: JsonObject) -> ServerAnswer:
         """Seed a session with the `row` of a task; the answer is its `prompt`. Raises as `step`."""
@@ -101,10 +101,10 @@ class GymSession:
         return ServerAnswer({"text": arguments["prompt"]}, None, False, {})
 
     def step(self, action: JsonObject) -> ServerAnswer:
-        """Return what a call comes to, or the verdict, as `GymForm` has actions.
+        """Return the result of a call, or the verdict; `GymForm` makes the actions.
 
-        Raises RefusedByServer where the server fails, and EnvironmentLost where it has lost the
-        session, gives no answer in time, or none that can be read.
+        Raises RefusedByServer where the server fails. Raises EnvironmentLost where it has lost the
+        session, gives no answer in time, or gives one that cannot be read.
         """
         if "said" in action:
             self._log.hear(action["said"])
@@ -130,7 +130,7 @@ class GymSession:
         self._cookies = {}
 
     def _called(self, name: str, arguments: JsonObject) -> str:
-        """Return what a tool answers, an error of its own too: the agent reads both.
+        """Return the text of a tool's reply, also of an error status: the agent reads both.
 
         NeMo Gym's own agents show a model the same text.
         """
@@ -161,7 +161,7 @@ class GymSession:
         return wait(self._sent(f"{self._url}{path}", body))
 
     async def _sent(self, where: str, body: JsonObject) -> GymReply:
-        """Return what a route answers; raises EnvironmentLost where the session is gone."""
+        """Return the reply of a route; raises EnvironmentLost where the session is gone."""
         own = where.removeprefix(self._url) in OWN_ROUTES
         said = await self._server.sent(
             "POST", where, body, _cookie(self._cookies), may_refuse=not own
@@ -182,7 +182,7 @@ def _cookie(cookies: dict[str, str]) -> dict[str, str]:
 
 
 def _taken(reply: GymReply) -> GymReply:
-    """Return an answer of a server that took what it was asked; raises RefusedByServer."""
+    """Return a reply with a status below 400; raises RefusedByServer for any other."""
     if reply.status >= 400:
         raise RefusedByServer(FAILED, f"{reply.status}: {reply.shown}")
     return reply
@@ -191,7 +191,8 @@ def _taken(reply: GymReply) -> GymReply:
 def _check_measured(said: JsonObject) -> None:
     """Raise where a verdict says that its reward measures nothing.
 
-    `instance_config` and `_ng_failure_class` are how servers say it that know no `mask_sample`.
+    Servers without the field `mask_sample` say it in `instance_config` or `_ng_failure_class`.
+    Raises EnvironmentLost for a kind of failure that may pass, else RefusedByServer.
     """
     kind = said.get("failure_kind") or said.get("_ng_failure_class")
     masked = said.get("mask_sample") or as_object(said.get("instance_config")).get("mask_sample")

@@ -1,4 +1,4 @@
-"""What a resources server says of itself: its name, its version, its routes."""
+"""Asks a resources server about itself: its name, its version, its routes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NEEDED = ("/seed_session", "/verify")
 
 @dataclass(frozen=True, slots=True)
 class GymFacts:
-    """What decides, with the rows, what tasks and verdicts are.
+    """The server's part in what decides tasks and verdicts, beside the rows.
 
-    `closes` says whether the server takes the end of a cookie's session.
+    `closes` says whether the server has a route that ends a cookie's session.
     """
 
     name: str
@@ -28,7 +28,7 @@ class GymFacts:
 
 
 def facts_of(server: RemoteServer) -> GymFacts:
-    """Return what a server says; raises ConfigError where none answers, or another one."""
+    """Return a server's facts; raises ConfigError where no resources server answers."""
     with asked_of(server) as place:
         schema = as_object(server.call("GET", DOCUMENT))
     paths = as_object(schema.get("paths"))

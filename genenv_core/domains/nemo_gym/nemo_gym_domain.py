@@ -21,7 +21,7 @@ from genenv_core.errors import DomainError
 from genenv_core.types import JsonObject, Message, TaskDraft
 
 END = "done"
-"""What an agent says that has nothing to say after its calls."""
+"""The agent's turn where it has nothing to say after its calls."""
 
 
 class GymDomain(ServedDomain):
@@ -36,9 +36,9 @@ class GymDomain(ServedDomain):
     widen = "name a file with more rows (domain.options.rows)"
 
     def __init__(self, options: GymOptions) -> None:
-        """Read the rows, and ask the server what it is.
+        """Read the rows, and ask the server about itself.
 
-        Raises ConfigError where it is not there, or where nothing can be trained on in it.
+        Raises ConfigError for bad rows, or where no resources server answers.
         """
         path = Path(options.rows)
         self._rows = read_rows(path, options.split_field, options.split)
@@ -57,7 +57,7 @@ class GymDomain(ServedDomain):
 
     @property
     def other_rewards(self) -> Collection[str] | None:
-        """Return the names in the options, or all numbers of a verdict."""
+        """Return the names in the options; None, for all numbers of a verdict, without names."""
         return self.options.other_rewards or None
 
     def tell(self, answer: ServerAnswer) -> str:
@@ -69,7 +69,7 @@ class GymDomain(ServedDomain):
         return self._form_of(draft).tools
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
-        """Return the messages of the row, with the instructions before them."""
+        """Return the messages of the row, with the instructions in front."""
         said = list(self._row(as_object(draft.spec.get("reset"))).messages)
         rules = [self.options.instructions] if self.options.instructions else []
         if said[0]["role"] == "system":
@@ -78,11 +78,11 @@ class GymDomain(ServedDomain):
         return [*first, *said]
 
     def stage_of(self, draft: TaskDraft) -> EpisodeStage:
-        """Return where attempts at a task are played; each ends with a verdict."""
+        """Return where attempts at this task are played; each ends with a verdict."""
         return self.playing(self._form_of(draft), may_stop=False, remedy="")
 
     def opened(self, arguments: JsonObject, answer: ServerAnswer) -> OpenedTask:
-        """Return the row; its answer is a text, or a call as the agent writes it."""
+        """Return the row's fields, and its answer as a text or as a call in the agent's form."""
         del answer
         fields = self._row(arguments).fields
         solves = fields.get(self.options.answer or "", "")
@@ -92,7 +92,7 @@ class GymDomain(ServedDomain):
         return OpenedTask(fields, told(solves), {"reset": arguments})
 
     def reset_with(self, program: str, arguments: JsonObject) -> JsonObject:
-        """Return the row of a task, and what the agent reads of it."""
+        """Return the row of a task, and the text that the agent reads of it."""
         del program
         row = self._row(arguments)
         return {"row": row.fields, "prompt": row.prompt}
@@ -101,7 +101,7 @@ class GymDomain(ServedDomain):
         return self._forms[self._row(as_object(draft.spec.get("reset"))).listed]
 
     def _row(self, arguments: JsonObject) -> GymRow:
-        """Return the row that arguments name; raises DomainError where there is none."""
+        """Return the row that the arguments name; raises DomainError for an unknown row."""
         rows = self._rows.get(str(arguments.get("split")), [])
         index = arguments.get("index")
         if not isinstance(index, int) or not 0 <= index < len(rows):
@@ -113,10 +113,10 @@ class GymDomain(ServedDomain):
 
 
 class AnsweredGym(AnsweredDomain, GymDomain):
-    """One whose rows have a field that says what solves them."""
+    """The domain where a field of the rows says what solves them."""
 
     def answer_turns(self, draft: TaskDraft) -> list[str]:
-        """Return the answer; where it is a call, a last turn follows that says nothing new."""
+        """Return the answer; where it is a call, one more turn ends the attempt."""
         actions = self._form_of(draft).actions(draft.ground_truth)
         ends = actions[-1][0] == VERIFY
         return [draft.ground_truth] if ends else [draft.ground_truth, END]

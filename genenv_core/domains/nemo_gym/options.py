@@ -22,12 +22,12 @@ class GymOptions(ServedOptions):
     package: ClassVar[str] = "nemo-gym"
 
     rows: str = Field(min_length=1)
-    """A file of JSON lines; each is a task, with `responses_create_params`. A relative path is read
-    from where genenv is started."""
+    """A file of JSON lines; each is a task, with `responses_create_params`. A relative path begins
+    in the folder where genenv starts."""
     split_field: str | None = Field(default=None, min_length=1)
-    """The field of a row that says its split; None: all rows are of `split`."""
+    """The field of a row that names its split; None: all rows are of `split`."""
 
     @property
     def meaning(self) -> JsonObject:
-        """Return the options that decide what tasks and verdicts are: not where the rows lie."""
+        """Return the options that decide tasks and verdicts, without the path of the rows."""
         return {name: one for name, one in super().meaning.items() if name != "rows"}

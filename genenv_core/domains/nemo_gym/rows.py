@@ -1,4 +1,4 @@
-"""The rows of a data set of NeMo Gym: each is a task, with what the agent reads of it."""
+"""Reads the rows of a data set of NeMo Gym: each is a task, with the messages for the agent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from genenv_core.errors import ConfigError, one_line
 from genenv_core.types import JsonObject, Message
 
 PARAMS = "responses_create_params"
-"""The field of a row with what the agent reads: a request of OpenAI's Responses API."""
+"""The field of a row with the agent's prompt: a request of OpenAI's Responses API."""
 
 PLACE = "domain.options.rows"
 
 ROUTES = ("verify", "seed_session", "close_session", "aggregate_metrics", "reverify_mode", "mcp")
-"""Routes of a server that are no tools."""
+"""Routes of a server that no tool may have for its name."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -32,9 +32,9 @@ class GymRow:
     """One task.
 
     Args:
-        fields: the row as it is, which the server gets.
+        fields: the row as it is, for the server.
         messages: what the agent reads.
-        tools: the functions that it may call, as a server of tools lists them.
+        tools: the functions that the agent may call, in the form of a server's list of tools.
     """
 
     fields: JsonObject
@@ -43,13 +43,13 @@ class GymRow:
 
     @property
     def prompt(self) -> str:
-        """What the task asks for, as one text: the messages without those of the system."""
+        """The request as one text: the messages without the system's."""
         said = [one for one in self.messages if one["role"] != "system"]
         return "\n\n".join(filter(None, (one["content"] for one in said)))
 
     @property
     def listed(self) -> str:
-        """The digest of the tools; rows with equal tools have equal ones."""
+        """The digest of the tools; rows with equal tools share it."""
         return digest(list(self.tools))
 
 
@@ -58,10 +58,10 @@ def read_rows(path: Path, split_field: str | None, split: str) -> dict[str, list
 
     Args:
         path: a file of JSON lines.
-        split_field: the field with a row's split; None: all are of `split`.
-        split: what rows without a field are of.
+        split_field: the field with a row's split; None: all rows are of `split`.
+        split: the split of all rows, where no field names one.
 
-    Raises ConfigError for a file that cannot be read, has no rows, or a row that is no task.
+    Raises ConfigError for a file that cannot be read or has no rows, and for a row that is no task.
     """
     found: dict[str, list[GymRow]] = {}
     for where, fields in _lines(path):
@@ -109,7 +109,7 @@ def _row(fields: JsonObject, where: str) -> GymRow:
 
 
 def _message(item: JsonObject, where: str) -> Message | None:
-    """Return an item of a request as a message; None for one that nobody reads, a thought."""
+    """Return an item of a request as a message; None for a thought, which nobody reads."""
     kind = item.get("type", "message")
     if kind == "reasoning":
         return None
@@ -136,7 +136,7 @@ def _call(item: JsonObject, where: str) -> str:
 
 
 def _content(content: object) -> str:
-    """Return the texts of a message; an image is named, since the agent reads texts."""
+    """Return the texts of a message; a bracketed type stands for other parts, such as images."""
     if not isinstance(content, list):
         return told(content)
     parts = [as_object(one) for one in cast("list[object]", content)]
@@ -144,7 +144,7 @@ def _content(content: object) -> str:
 
 
 def _joined(messages: list[Message]) -> Iterator[Message]:
-    """Yield the messages, those of the system at the beginning as one: templates take no more."""
+    """Yield the messages, with the system's at the beginning as one: templates take only one."""
     first = next((at for at, one in enumerate(messages) if one["role"] != "system"), 0)
     if first:
         yield {"role": "system", "content": "\n\n".join(one["content"] for one in messages[:first])}

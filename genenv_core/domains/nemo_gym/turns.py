@@ -1,4 +1,4 @@
-"""The agent's turns: calls go to the routes of tools, and a turn without one is verified."""
+"""The agent's turns: calls go to the routes of tools, and a turn without a call gets a verdict."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from genenv_core.domains.tool_calls import in_order
 from genenv_core.types import Call, JsonObject
 
 VERIFY = ""
-"""The name of the action that ends an attempt, which is no tool."""
+"""The name of the action that ends an attempt; no tool has it."""
 
 
 class GymForm(ListedForm):
-    """A turn with calls is one action a call, any other one is the end.
+    """Turns each call of a turn into one action, and a turn without calls into the end.
 
-    The first action of a turn has all that the turn says: `text`, and `calls` as they were written.
+    The first action of a turn holds the whole turn: `text`, and `calls` as the agent wrote them.
     """
 
     def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
-        """Return the calls of a turn, also those that no tool answers: a verifier counts them."""
+        """Return the calls of a turn, also calls of unknown tools: a verifier counts them."""
         said = without_thought(text)
         rest, found = in_order(said) if self.tools else (said.strip(), [])
         if not found:
@@ -42,14 +42,14 @@ class GymForm(ListedForm):
         return {"name": name, "arguments": arguments}
 
     def role_of(self, name: str) -> str:
-        """Return who says what the server answers: a tool, or nobody in it about the end."""
+        """Return the role of the server's answer: a tool, or the user for the end."""
         return "user" if name == VERIFY else self.role
 
 
 class TurnLog:
-    """What an attempt has come to so far, as items of OpenAI's Responses API.
+    """An attempt so far, as items of OpenAI's Responses API.
 
-    Ids are counted, and times are 0: a repeated attempt has equal items.
+    Ids are counters, and times are 0, so a repeated attempt has equal items.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class TurnLog:
         self._calls = 0
 
     def hear(self, said: JsonObject) -> None:
-        """Take note of a turn of the agent."""
+        """Add a turn of the agent."""
         if said["text"]:
             content: JsonObject = {"type": "output_text", "text": said["text"], "annotations": []}
             self.items.append(
@@ -79,12 +79,12 @@ class TurnLog:
             )  # fmt: skip
 
     def answer(self, text: str) -> None:
-        """Take note of what the first call that waits is answered with."""
+        """Add the answer to the first call that waits for one."""
         call = self._open.pop(0)
         self.items.append({"type": "function_call_output", "call_id": call, "output": text})
 
     def response(self, tools: Sequence[object]) -> JsonObject:
-        """Return all of it as a response of the API, given the tools of the row."""
+        """Return the attempt as a response of the API; `tools` are those of the row."""
         return {
             "id": "resp_1", "object": "response", "created_at": 0, "model": "pi_agent",
             "status": "completed", "output": self.items, "parallel_tool_calls": True,
@@ -93,7 +93,7 @@ class TurnLog:
 
 
 def _written(call: Call | str, name: str) -> tuple[str, str]:
-    """Return the name and the arguments of a call; of one that cannot be read all that it says."""
+    """Return name and arguments of a call; an unreadable call has its whole text for arguments."""
     if isinstance(call, str):
         return name, call
     return call.name, json.dumps(call.arguments, ensure_ascii=False)

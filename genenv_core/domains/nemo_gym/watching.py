@@ -1,7 +1,7 @@
-"""Whether a server is still the process that it was.
+"""Tells whether a server is still the same process.
 
-A resources server keeps sessions in memory, and its cookies hold for the process that follows: one
-that was begun anew answers a session that it does not know as if nothing had happened.
+A resources server keeps sessions in memory, and its cookies outlive the process. After a restart,
+it answers a session that it does not know as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from genenv_core.domains.kit.served.client import answering, loop
 
 
 class OpenLine:
-    """A connection that nothing is sent over: it ends when the process at its other end does."""
+    """A connection without traffic: it ends when the process at its other end does."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -31,7 +31,7 @@ class OpenLine:
 
 
 async def open_line(url: str, timeout_s: float) -> OpenLine:
-    """Return a connection with the server at a URL; raises EnvironmentLost where nobody answers."""
+    """Return a connection with the server at a URL; raises EnvironmentLost without an answer."""
     parts = urlsplit(url)
     safe = parts.scheme == "https"
     async with answering(url, timeout_s):

@@ -12,7 +12,7 @@ from genenv_core.domains.parts import read_options
 
 
 class AnsweredOpenEnv(AnsweredDomain, OpenEnvDomain):
-    """One that says what solves its tasks, in the metadata of a reset."""
+    """The domain where the metadata of a reset say what solves the task."""
 
 
 def openenv(options: Mapping[str, Any]) -> OpenEnvDomain:

@@ -1,8 +1,8 @@
-"""What an agent's turn is to an OpenEnv server: an action under the schema that it publishes.
+"""Turns an agent's turn into an action of an OpenEnv server, under the schema that it publishes.
 
-Three forms. Where the action is one text, the whole turn is that text. Where the server takes
-calls of MCP tools, the agent has these tools. Else it has one tool, `act`, whose arguments are the
-action.
+Three forms. Where the action is one text, the whole turn is that text. Where the server takes calls
+of MCP tools, the agent has these tools. In all other cases the agent has one tool, `act`, whose
+arguments are the action.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LIST_TOOLS: JsonObject = {"type": "list_tools"}
 
 
 class TextForm(ActionForm):
-    """The whole turn is the one text of an action."""
+    """Takes the whole turn for the one text of an action."""
 
     role = "user"
 
@@ -27,12 +27,12 @@ class TextForm(ActionForm):
         self._name = name
 
     def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
-        """Return the text of the turn, without what a reasoning model thinks first."""
+        """Return the text of the turn, without the thought of a reasoning model."""
         return [("", {self._name: without_thought(text).strip()})]
 
 
 class ActForm(ActionForm):
-    """Each call of `act` is an action."""
+    """Takes each call of `act` for an action."""
 
     def __init__(self, schema: JsonObject) -> None:
         said = schema.get("description") or "Acts in the environment."
@@ -44,7 +44,7 @@ class ActForm(ActionForm):
 
 
 class McpForm(ListedForm):
-    """The agent calls the server's MCP tools, which it lists as the answer to `LIST_TOOLS`."""
+    """Takes calls of the server's MCP tools, which the server lists when it gets `LIST_TOOLS`."""
 
     def action(self, name: str, arguments: JsonObject) -> JsonObject:
         """Return the action that calls a tool."""
@@ -52,12 +52,12 @@ class McpForm(ListedForm):
 
 
 def takes_mcp(schema: JsonObject) -> bool:
-    """Return whether an action schema is that of calls of MCP tools."""
+    """Return whether an action schema describes calls of MCP tools."""
     return {"tool_name", "arguments"} <= schema.get("properties", {}).keys()
 
 
 def form_of(schema: JsonObject) -> ActionForm:
-    """Return how the agent's turns become actions; the schema is not that of `takes_mcp`."""
+    """Return how the agent's turns become actions, for a schema that `takes_mcp` rejects."""
     fields = _without_metadata(schema)["properties"]
     required = schema.get("required", [])
     if len(required) == 1 and fields.get(required[0], {}).get("type") == "string":
@@ -66,6 +66,6 @@ def form_of(schema: JsonObject) -> ActionForm:
 
 
 def _without_metadata(schema: JsonObject) -> JsonObject:
-    """Return an action's schema without the field that every action has and nobody needs."""
+    """Return an action's schema without `metadata`, which every action has and no agent needs."""
     fields = {name: one for name, one in schema.get("properties", {}).items() if name != "metadata"}
     return {**schema, "properties": fields}

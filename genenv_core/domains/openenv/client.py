@@ -1,7 +1,7 @@
-"""An OpenEnv server as a client sees it: its sessions over a WebSocket.
+"""Talks to an OpenEnv server: its sessions over a WebSocket.
 
 The protocol is that of `openenv` 0.10: a connection to `/ws` is a session with an environment of
-its own. Nothing of that package is imported here.
+its own. This module does not import that package.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from genenv_core.errors import one_line
 from genenv_core.types import JsonObject
 
 LARGEST = 2**24
-"""Bytes of one message at most."""
+"""Most bytes of one message."""
 
 KEPT_OUT_CODES = (1008, 3000, 3003)
-"""How a server closes a WebSocket that it does not let in: a rule is broken, unauthorized,
-forbidden (RFC 6455, section 7.4.1, and IANA's registry of close codes)."""
+"""Codes with which a server closes a WebSocket to a client that it does not let in: policy
+violation, unauthorized, forbidden (RFC 6455, section 7.4.1, and IANA's registry of close codes)."""
 
 
 class OpenEnvServer(RemoteServer):
@@ -42,8 +42,8 @@ class OpenEnvServer(RemoteServer):
     def connect(self) -> SocketSession:
         """Return a new session.
 
-        Raises EnvironmentLost where nobody answers. That the server is full is known only at the
-        first question.
+        Raises EnvironmentLost where no server answers. Only the first request shows that a server
+        is full.
         """
         return self.until(lambda: SocketSession(wait(self.opened(f"{self.url}/ws", LARGEST)), self))
 
@@ -60,10 +60,10 @@ class SocketSession:
         return self._ask({"type": "reset", "data": arguments})
 
     def step(self, action: JsonObject) -> ServerAnswer:
-        """Return what an action comes to.
+        """Return the result of an action.
 
-        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where it
-        gives no answer in time, or none that can be read.
+        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where its
+        answer does not come in time or cannot be read.
         """
         return self._ask({"type": "step", "data": action})
 

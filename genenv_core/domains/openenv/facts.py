@@ -1,4 +1,4 @@
-"""What an OpenEnv server says of itself: who it is, what an action is, which tasks it has."""
+"""Asks an OpenEnv server about itself: its name, the form of an action, its tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from genenv_core.types import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What decides, with the options, which tasks there are.
+    """The server's part in what decides tasks and verdicts, beside the options.
 
-    `splits` maps the splits of a server with tasks to how many each has.
+    `splits` has the number of tasks of each split, for a server with tasks of its own.
     """
 
     name: str
@@ -30,10 +30,10 @@ class ServerFacts:
 
 
 def facts_of(server: RemoteServer, *, tasks: bool) -> ServerFacts:
-    """Return what a server says; with `tasks` also which it has.
+    """Return a server's facts; `tasks` says whether to ask for its tasks too.
 
-    A server of `openenv` 0.10 has one environment: neither a reset nor the socket names any. Raises
-    ConfigError where no server answers, another one than of OpenEnv, or one that lists several.
+    A server of `openenv` 0.10 has one environment: neither a reset nor the socket can name another.
+    Raises ConfigError where no OpenEnv server answers, or where it lists several environments.
     """
     with asked_of(server) as place:
         said = as_object(server.call("GET", "/metadata"))

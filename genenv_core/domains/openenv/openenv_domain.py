@@ -21,7 +21,7 @@ from genenv_core.types import JsonObject, TaskDraft
 
 
 class OpenEnvDomain(ServedDomain):
-    """An environment of OpenEnv; pi_env writes what its reset takes."""
+    """An environment of OpenEnv; pi_env writes the arguments of its reset."""
 
     name = "openenv"
     code = "1"
@@ -32,9 +32,9 @@ class OpenEnvDomain(ServedDomain):
     widen = "widen domain.options.reset"
 
     def __init__(self, options: OpenEnvOptions) -> None:
-        """Ask the server what it is.
+        """Ask the server about itself.
 
-        Raises ConfigError where it is not there, or where nothing can be trained on in it.
+        Raises ConfigError where no OpenEnv server answers, or where its options allow no task.
         """
         unread = (*options.other_rewards, *filter(None, [options.answer]))
         self._hidden = (*options.hidden, *unread)
@@ -57,16 +57,16 @@ class OpenEnvDomain(ServedDomain):
         return tell(answer, self._hidden)
 
     def stage_of(self, draft: TaskDraft) -> EpisodeStage:
-        """Return where all attempts are played."""
+        """Return where attempts are played, the same for all tasks."""
         del draft
         remedy = ", or leave fields that differ out (domain.options.hidden)"
         return self.playing(self._form, may_stop=False, remedy=remedy)
 
     def opened(self, arguments: JsonObject, answer: ServerAnswer) -> OpenedTask:
-        """Return the arguments, and the answer out of the metadata."""
+        """Return the arguments, and the answer from the metadata."""
         solves = told(answer.metadata.get(self.options.answer or "", ""))
         return OpenedTask(arguments, solves, {"reset": arguments})
 
     def reset_with(self, program: str, arguments: JsonObject) -> JsonObject:
-        """Return the arguments with a seed, which a task has for good."""
+        """Return the arguments, and a seed that the task's program decides."""
         return {"seed": seed_from(self.name, program) % MOST_SEED, **arguments}

@@ -10,7 +10,7 @@ from genenv_core.domains.kit.served.options import ServedOptions
 
 
 class OpenEnvOptions(ServedOptions):
-    """What a reset takes, which tasks there are without that, and what the agent does not read.
+    """What a reset takes, the tasks of a server without such a schema, and what the agent skips.
 
     `family` and `difficulty` are arguments of the reset. `answer` is a field of the reset's
     metadata, with a text or a call.
@@ -21,9 +21,9 @@ class OpenEnvOptions(ServedOptions):
     package: ClassVar[str] = "openenv"
 
     reset: dict[str, Any] | None = None
-    """JSON schema of the reset arguments that pi_env writes; None: the server's own tasks by split
-    and index, or seeds where it has none."""
+    """JSON schema of the reset arguments that pi_env writes. None: pi_env names the server's own
+    tasks by split and index, or seeds where the server has no tasks."""
     seeds: int = Field(default=10_000, ge=100, le=2**31 - 1)
-    """Of a server without tasks: how many seeds there are."""
+    """For a server without tasks: how many seeds pi_env chooses among."""
     hidden: tuple[str, ...] = ()
     """Fields of observations that the agent does not read."""

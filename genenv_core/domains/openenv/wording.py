@@ -1,4 +1,4 @@
-"""What an OpenEnv server answers, as the agent reads it."""
+"""Writes an OpenEnv server's answer as the agent reads it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from genenv_core.errors import one_line
 from genenv_core.types import JsonObject
 
 LONGEST_ERROR = 300
-"""Characters of a tool's error that the agent reads."""
+"""Most characters of a tool's error that the agent reads."""
 
 
 def tell(answer: ServerAnswer, hidden: Collection[str]) -> str:
-    """Return an answer as text: one field as it is, several by name, a tool's result alone.
+    """Return an answer as text: a single field without its name, several by name.
 
-    Metadata are for others, unless there is nothing else; fields in `hidden` are never shown.
+    Of a tool's result it returns just the texts. It shows metadata only where the observation has
+    nothing to show, and never shows the fields in `hidden`.
     """
     observation = answer.observation
     if {"tool_name", "result"} <= observation.keys():
@@ -33,7 +34,7 @@ def _fields(values: JsonObject, hidden: Collection[str]) -> str:
 
 
 def _of_tool(observation: JsonObject) -> str:
-    """Return what an MCP tool says: its texts, or its value where it has none."""
+    """Return the texts of an MCP tool's result, or its value where it has no text."""
     if error := as_object(observation.get("error")):
         return f"{ERROR} {one_line(error.get('message', ''), LONGEST_ERROR)}"
     result = observation["result"]

@@ -12,7 +12,7 @@ from genenv_core.domains.parts import read_options
 
 
 class AnsweredOrs(AnsweredDomain, OrsDomain):
-    """One whose tasks have a field that says what solves them."""
+    """The domain where a field of the tasks says what solves them."""
 
 
 def ors(options: Mapping[str, Any]) -> OrsDomain:

@@ -1,7 +1,7 @@
-"""A server of ORS as a client sees it: sessions over HTTP, calls that answer with events.
+"""Talks to a server of ORS: sessions over HTTP, and calls that answer with events.
 
-The protocol is that of `ors-sdk` 0.1: a session plays one task, so each reset makes a new one.
-Nothing of that package is imported here.
+The protocol is that of `ors-sdk` 0.1: a session plays one task, so each reset makes a new one. This
+module does not import that package.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ SESSION = "X-Session-ID"
 """The header that names a session."""
 
 LOST = (404, 410, 429, 502, 503, 504)
-"""Statuses of a session that the server has dropped, and of one that answers no questions now."""
+"""HTTP statuses of a server that has dropped the session, or takes no requests now."""
 
 
 class OrsServer(RemoteServer):
     """A server of ORS."""
 
     def connect(self) -> OrsSession:
-        """Return a session that the server knows of from its first reset on."""
+        """Return a session, which begins on the server with its first reset."""
         return OrsSession(self)
 
 
 class OrsSession:
-    """An environment of its own on the server: a new one with each reset."""
+    """An environment of its own on the server; each reset begins a new one."""
 
     def __init__(self, server: OrsServer) -> None:
         self._server = server
         self._url, self._id, self._environment = "", "", ""
         self.ending: Future[None] | None = None
-        """The question that ends the session before, until it is answered."""
+        """The unfinished request that ends the previous session, if any."""
 
     def reset(self, arguments: JsonObject) -> ServerAnswer:
-        """Open a task, given what `/create` takes; the metadata are its tools. Raises as `step`."""
+        """Open a task with the arguments of `/create`; its tools are metadata. Raises as `step`."""
         self.close()
         if self.ending is not None:
             self.ending.result()  # a server has no more sessions than there are seats
@@ -68,10 +68,10 @@ class OrsSession:
         return ServerAnswer({"blocks": prompt}, None, False, as_object(tools))
 
     def step(self, action: JsonObject) -> ServerAnswer:
-        """Return what a call of a tool comes to.
+        """Return the result of a call of a tool.
 
-        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where it
-        has dropped the session, gives no answer in time, or none that can be read.
+        Raises RefusedByServer where the server answers with an error. Raises EnvironmentLost where
+        it has dropped the session, gives no answer in time, or gives one that cannot be read.
         """
         text, where = self._asked("POST", f"/{self._environment}/call", action)
         said = as_object(read_json(result_of(text, where), where))
@@ -96,7 +96,7 @@ class OrsSession:
             self._id = ""
 
     def _asked(self, method: str, path: str, body: JsonObject | None = None) -> tuple[str, str]:
-        """Return what a route answers, and where; raises as `step`."""
+        """Return the reply of a route, and its address for errors; raises as `step`."""
         where = f"{self._url}{path}"
         headers = {SESSION: self._id} if self._id else None
         reply = wait(self._server.sent(method, where, body, headers))

@@ -1,4 +1,4 @@
-"""What a server of ORS says as a stream of events: a result in pieces, or an error."""
+"""Reads a stream of events from a server of ORS: a result in pieces, or an error."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from genenv_core.domains.steps import EnvironmentLost, storable
 from genenv_core.errors import one_line
 
 FAILED = "EXECUTION_ERROR"
-"""The code of an environment that raised an error of its own."""
+"""The code of an error that the environment raised."""
 
 _LINE = re.compile(r"\r\n|\r|\n")
 
 
 def events(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the name and the data of each event that a stream has in full."""
+    """Yield name and data of each complete event in a stream."""
     name, data = "", list[str]()
     for line in _LINE.split(text):
         if not line:
@@ -33,9 +33,9 @@ def events(text: str) -> Iterator[tuple[str, str]]:
 
 
 def result_of(text: str, where: str) -> str:
-    """Return the result that a stream has in pieces.
+    """Return the result of a stream, joined from its pieces.
 
-    Raises RefusedByServer where it says an error, and EnvironmentLost where it has no end.
+    Raises RefusedByServer for a stream with an error, and EnvironmentLost for one without an end.
     """
     pieces: list[str] = []
     for name, data in events(text):

@@ -1,4 +1,4 @@
-"""What a server of ORS says of an environment: its name, its tools, its tasks."""
+"""Asks a server of ORS about an environment: its name, its tools, its tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from genenv_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class OrsFacts:
-    """What decides, with the options, which tasks there are.
+    """The server's part in what decides tasks and verdicts, beside the options.
 
-    `tools` are as the server lists them; `splits` maps splits to how many tasks each has.
+    `tools` is the server's own list; `splits` has the number of tasks of each split.
     """
 
     environment: str
@@ -22,7 +22,7 @@ class OrsFacts:
 
 
 def facts_of(server: RemoteServer, environment: str | None) -> OrsFacts:
-    """Return what a server says of one of its environments, or of its first one.
+    """Return a server's facts on one of its environments; None: on its first one.
 
     Raises ConfigError where no server answers, or one without this environment, or without tasks.
     """

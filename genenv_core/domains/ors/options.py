@@ -10,7 +10,7 @@ from genenv_core.domains.kit.served.options import ServedOptions
 
 
 class OrsOptions(ServedOptions):
-    """Which of a server's environments it is.
+    """Which of a server's environments to play.
 
     `family`, `difficulty` and `answer` are fields of the server's own task, which neither policy
     reads. The answer is a call, `{"name": ..., "arguments": ...}`, or the one argument of the one

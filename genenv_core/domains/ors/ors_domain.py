@@ -18,7 +18,7 @@ from genenv_core.types import JsonObject, TaskDraft
 
 
 class OrsDomain(ServedDomain):
-    """An environment of ORS; pi_env chooses among the tasks that the server has."""
+    """An environment of ORS; pi_env chooses among the server's tasks."""
 
     name = "ors"
     code = "1"
@@ -29,9 +29,9 @@ class OrsDomain(ServedDomain):
     widen = "name another split"
 
     def __init__(self, options: OrsOptions) -> None:
-        """Ask the server what it is.
+        """Ask the server about itself.
 
-        Raises ConfigError where it is not there, or where nothing can be trained on in it.
+        Raises ConfigError where no server answers, or where it lacks the environment or its tasks.
         """
         self._server = server_of(OrsServer, options)
         facts = facts_of(self._server, options.environment)
@@ -46,15 +46,15 @@ class OrsDomain(ServedDomain):
         return tell(answer)
 
     def tools_of(self, draft: TaskDraft) -> Sequence[JsonObject]:
-        """Return the environment's tools, and those of the task alone."""
+        """Return the environment's tools, and those that only this task has."""
         return self._form_of(draft.spec).tools
 
     def stage_of(self, draft: TaskDraft) -> EpisodeStage:
-        """Return where attempts at a task are played; an agent may stop before it has a reward."""
+        """Return where attempts at this task are played; an agent may stop before any reward."""
         return self.playing(self._form_of(draft.spec), may_stop=True, remedy="")
 
     def opened(self, arguments: JsonObject, answer: ServerAnswer) -> OpenedTask:
-        """Return the server's own task where an option names a field of it, and its tools."""
+        """Return the task's own tools, and where an option names a field, the server's own task."""
         spec: JsonObject = {"reset": arguments}
         listed = answer.metadata.get("tools")
         if isinstance(listed, list) and listed != self._listed:
@@ -66,7 +66,7 @@ class OrsDomain(ServedDomain):
         return OpenedTask(fields, said, spec)
 
     def reset_with(self, program: str, arguments: JsonObject) -> JsonObject:
-        """Return what makes a session with the task."""
+        """Return the arguments that open a session with this task."""
         del program
         return {"env_name": self._environment, **arguments}
 
@@ -74,7 +74,7 @@ class OrsDomain(ServedDomain):
         return OrsForm(spec["tools"]) if "tools" in spec else self._form
 
     def _task_of(self, arguments: JsonObject) -> JsonObject:
-        """Return a task as the server has it; raises DomainError where it is lost."""
+        """Return the server's own task; raises DomainError where the server is lost."""
         try:
             found = self._server.call("POST", f"/{self._environment}/task", arguments)
         except EnvironmentLost as error:

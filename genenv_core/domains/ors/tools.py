@@ -1,4 +1,4 @@
-"""The tools of an environment of ORS: calls as the server takes them, answers as texts."""
+"""The tools of an environment of ORS: calls in the server's form, and answers as texts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from genenv_core.types import JsonObject
 
 
 class OrsForm(ListedForm):
-    """The agent calls the tools of the environment, and those of the task."""
+    """Takes calls of the environment's tools, and of the task's own ones."""
 
     def action(self, name: str, arguments: JsonObject) -> JsonObject:
-        """Return what `/call` takes."""
+        """Return a call in the form of `/call`."""
         return {"name": name, "input": arguments}
 
     def answered(self, answer: object) -> str:
-        """Return the turn that gives an answer: its call, or that of the tool that takes one value.
+        """Return the turn that gives an answer: its call, or one of the tool that takes one value.
 
-        Raises ConfigError where the answer is no call and several tools, or none, take one value.
+        Raises ConfigError for an answer that is no call, unless exactly one tool takes one value.
         """
         call = as_object(answer)
         if isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
@@ -42,7 +42,7 @@ class OrsForm(ListedForm):
 
 
 def tell(answer: ServerAnswer) -> str:
-    """Return the texts of an answer's blocks; an image is named, since the agent reads texts."""
+    """Return the texts of an answer's blocks; a bracketed type stands for an image."""
     return "\n".join(_block(as_object(one)) for one in as_list(answer.observation.get("blocks")))
 
 

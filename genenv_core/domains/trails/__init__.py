@@ -1,4 +1,4 @@
-"""The domain trails: questions whose answer takes one look at a card after the other."""
+"""The domain trails: the agent answers a question after looks at one card after the other."""
 
 from genenv_core.domains.trails.trails_domain import TrailsDomain
 

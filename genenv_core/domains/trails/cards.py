@@ -1,8 +1,8 @@
 """Trails through a card index: their compact spelling, the cards behind them, their English.
 
 `mara boss friend town 417` starts at the card of mara, goes on to that of her boss and of that
-person's friend, whose town is asked for. The number stands for an index of its own: the cards
-follow from the whole program, and only who is visited has one.
+person's friend, and asks for the friend's town. The number stands for an index of its own: the
+cards follow from the whole program, and only visited people have one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PEOPLE = (
 )  # fmt: skip
 
 LINKS = ("boss", "friend", "tutor")
-"""What a card says of other people: where a trail can go on."""
+"""Fields of a card with other people: a trail goes on from there."""
 
 THINGS: Mapping[str, tuple[str, ...]] = {
     "town": ("riga", "oslo", "lima", "cork", "bern", "kobe", "perth", "turin", "quito", "accra"),
@@ -30,7 +30,7 @@ THINGS: Mapping[str, tuple[str, ...]] = {
               "diver"),
     "pet": ("cat", "dog", "owl", "hen", "goat", "carp", "mule", "newt", "toad", "wren"),
 }  # fmt: skip
-"""What a card says of its own person, with the values there are: where a trail ends."""
+"""Fields of a card about its own person, with their possible values: a trail ends there."""
 
 FIELDS = (*LINKS, *THINGS)
 
@@ -48,7 +48,7 @@ Card = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """Where to start, the fields to read in their order, and the number of the index."""
+    """Where to start, the fields to read in order, and the number of the index."""
 
     start: str
     fields: tuple[str, ...]
@@ -56,7 +56,7 @@ class Trail:
 
     @property
     def looks(self) -> int:
-        """Return how many cards are looked at."""
+        """Return how many cards the trail looks at."""
         return len(self.fields)
 
     @property
@@ -123,9 +123,9 @@ def draw_trail(rng: random.Random, looks: int) -> Trail:
 
 
 def cards_of(trail: Trail) -> dict[str, Card]:
-    """Return the cards of the people that are visited, in their order; others have no card.
+    """Return the cards of the visited people, in order of the visits; others have no card.
 
-    Each names other people and things, drawn from the program. Nobody is visited twice.
+    Each card names other people and things, drawn from the program. A trail visits nobody twice.
     """
     rng = random.Random(seed_from("trails", "cards", trail.program))
     others = rng.sample([name for name in PEOPLE if name != trail.start], len(PEOPLE) - 1)

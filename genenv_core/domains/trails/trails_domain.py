@@ -1,7 +1,7 @@
 """The domain `trails`: pi_env writes a trail through a card index, and the agent follows it.
 
-Each look at a card is a turn of its own, and what the tool says decides the next one: nothing in
-the request gives it away. The answer is free text, judged by its similarity to the right one. The
+Each look at a card is a turn of its own, and the tool's answer decides the next one: nothing in the
+request gives it away. The answer is free text, judged by its similarity to the right one. The
 difficulty is the number of looks.
 """
 
@@ -66,7 +66,7 @@ from genenv_core.types import (
 )
 
 SIMILAR = 0.85
-"""Token F1 of a right answer, at least: one wrong word of five gives .8, one word too many .91."""
+"""Least token F1 of a right answer: one wrong word of five gives .8, one word too many .91."""
 
 _TOOL_SHARE = 0.25  # of pi_env's seed data: answers in the place of the tool
 
@@ -75,12 +75,12 @@ class TrailsOptions(Record, use_attribute_docstrings=True):
     """Options of the domain trails, from `domain.options` of the run's configuration."""
 
     max_looks: int = Field(default=6, ge=1, le=MOST_LOOKS)
-    """Most looks at cards in one task; a longer trail is out of range."""
+    """Most looks at cards in one task; `parse` refuses a longer trail as out of range."""
     history: int = Field(default=0, ge=0)
-    """Looks that the agent is shown with the request in each turn, the last ones: the conversation
-    then begins anew after each look. 0: it goes on, and holds all of them."""
+    """How many of its last looks the agent reads with the request in each turn: the conversation
+    then begins anew after each look. 0: the conversation goes on and holds all looks."""
     explain: bool = False
-    """Whether the prompts of both policies open with the rules and an example; for models that were
+    """Whether the prompts of both policies open with the rules and an example; for models that
     never trained on trails."""
 
 
@@ -98,7 +98,7 @@ class TrailsDomain(SeededTasks):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the domain with options out of a configuration; raises ConfigError on bad ones."""
+        """Return the domain with options from a configuration; raises ConfigError on bad ones."""
         return cls(read_options(TrailsOptions, options, cls.name))
 
     def highest(self) -> int:
@@ -127,7 +127,7 @@ class TrailsDomain(SeededTasks):
         return [trail if isinstance(trail, Rejected) else _draft(trail)]
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
-        """Return the request as one user message, after the rules where they are asked for."""
+        """Return the request as one user message, after the rules where the options set them."""
         return self._with_rules(AGENT_RULES, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> TrailsEpisode:
@@ -140,7 +140,7 @@ class TrailsDomain(SeededTasks):
         return self.options.history > 0
 
     def _begun_anew(self, draft: TaskDraft) -> Callable[[Sequence[str]], list[Message]] | None:
-        """Return what makes a prompt of the looks so far; None where the conversation goes on."""
+        """Return a function from looks to a new prompt; None where the conversation goes on."""
         most = self.options.history
         if not most:
             return None
@@ -149,9 +149,9 @@ class TrailsDomain(SeededTasks):
         )
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
-        """Return pi_env's prompt for what the tool says: the card asked for, and the field.
+        """Return pi_env's prompt for the tool's answer: the card, and the field to read.
 
-        None where no call was made. Raises DomainError on a bad call, as the tool itself does.
+        None after a turn without a call. Raises DomainError on a bad call, as the tool itself does.
         """
         said = messages[-1]["content"]
         if OPEN not in said:
@@ -162,8 +162,8 @@ class TrailsDomain(SeededTasks):
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
         """Return the verdict on the agent's last text: its similarity to the right answer.
 
-        A text that names no value of the field, or several, earns nothing: the words around the
-        value alone are more similar than a sentence with a wrong one.
+        A text that names no value of the field, or several, earns nothing: without this rule a
+        sentence without a value would earn more than one with a wrong value.
         """
         person, field, value = _asked(draft)
         said = messages[-1]["content"] if messages[-1]["role"] == "assistant" else OPEN
@@ -178,10 +178,10 @@ class TrailsDomain(SeededTasks):
         return Verdict(near, near >= SIMILAR, "" if near >= SIMILAR else "wrong_words")
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return the looks that the request asks for, and what the cards then say.
+        """Return the looks that the request asks for, and the answer.
 
-        Each look reveals who is next, the last one the value. A request with other words in it
-        counts as the program's.
+        Each look reveals the next person, and the last look the value. Where the request has other
+        words than `Trail.request` writes, the program decides.
         """
         text = parse_request(draft.prompt) or draft.program.rpartition(" ")[0]
         person, *links, field = text.split()
@@ -195,18 +195,18 @@ class TrailsDomain(SeededTasks):
         return [*turns, SolutionTurn(render_answer(person, field, value))]
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return the empty answer, constant ones, one without its value, and echoes."""
+        """Return an empty answer, constant ones, one without its value, and echoes."""
         person, field, _ = _asked(draft)
         return ["", "ok", NO_CARD, render_answer(person, field, ""), draft.prompt, draft.program]
 
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return a right attempt up to one of its turns, and what the agent says there."""
+        """Return one turn of a right attempt: the messages before it, and the agent's text."""
         return drawn_turn(self, draft, rng)
 
     def one_writing(
         self, rng: random.Random, base_weights: Sequence[float], weights: Sequence[float]
     ) -> SeedExample:
-        """Return a program that pi_env could write, or a card that it reads as the tool."""
+        """Return a program that pi_env could write, or its answer as the tool."""
         base = self.draw_open(rng, base_weights)
         if rng.random() < _TOOL_SHARE:
             return self._tool_example(base, rng)
@@ -214,7 +214,7 @@ class TrailsDomain(SeededTasks):
         return self.asked_of_env(history, base), self.draw_open(rng, weights).program
 
     def _tool_example(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return a card and what the tool says of one of its fields, as pi_env would write it."""
+        """Return a card and the tool's answer on one of its fields, as pi_env would write it."""
         cards = _cards(draft)
         nobody = rng.choice([name for name in PEOPLE if name not in cards])
         person, card = rng.choice([*cards.items(), (nobody, None)])
@@ -233,19 +233,19 @@ class TrailsDomain(SeededTasks):
 
 
 class TrailsEpisode:
-    """One attempt: the tool reads cards until the agent says something without a call."""
+    """One attempt: the tool reads cards until the agent's first turn without a call."""
 
     def __init__(
         self,
         cards: Mapping[str, Card],
         begun_anew: Callable[[Sequence[str]], list[Message]] | None = None,
     ) -> None:
-        """`begun_anew` makes the next prompt of the looks; None: the conversation goes on."""
+        """Begin an attempt; `begun_anew` makes the next prompt from the looks, if not None."""
         self._cards, self._begun_anew = cards, begun_anew
         self._looks: list[str] = []
 
     def step(self, action: str) -> Observation:
-        """Return the value of the field that was looked at; raises DomainError on a bad call."""
+        """Return the value of the field in a call; raises DomainError on a bad call."""
         if OPEN not in action:
             return Observation(done=True)
         person, field = read_look(action)
@@ -259,7 +259,7 @@ class TrailsEpisode:
 
 
 def read_look(text: str) -> tuple[str, str]:
-    """Return whose card and which field a text with a call looks at; raises DomainError."""
+    """Return the person and the field in a turn's call; raises DomainError on a bad call."""
     call = read_one_call(text)
     given = call.get("arguments")
     if call.get("name") != TOOL or not isinstance(given, dict):

@@ -1,4 +1,4 @@
-"""What both policies read and write: calls, answers, and rules for models not trained on trails."""
+"""The texts of both policies: calls, answers, and rules for models not trained on trails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from genenv_core.types import JsonObject
 
 TOOL = "look"
 NO_CARD = "no card"
-"""What the tool says of somebody whom the trail does not visit."""
+"""The tool's answer about people whom the trail does not visit."""
 
 
 def render_look(person: str, field: str) -> str:
@@ -34,24 +34,24 @@ def render_answer(person: str, field: str, value: str) -> str:
 
 
 def render_history(request: str, looks: Sequence[str]) -> str:
-    """Return the request with looks, each a person, a field and what the tool said of it."""
+    """Return the request with looks; each look is a person, a field and the tool's answer."""
     return " ; ".join([request, *looks])
 
 
 def accepted(person: str, field: str, value: str) -> list[str]:
-    """Return the wordings to which an answer is compared."""
+    """Return the right answers with which the verdict compares a text."""
     return [value, f"{person} {value}", f"{person} {field} {value}",
             f"{person} {field} is {value}", render_answer(person, field, value)]  # fmt: skip
 
 
 def tool_request(person: str, card: Card | None, field: str) -> str:
-    """Return what pi_env is asked in the place of the tool: a card, and the field to read."""
+    """Return pi_env's request in the place of the tool: a card, and the field to read."""
     told = ", ".join(f"{name} {value}" for name, value in card.items()) if card else NO_CARD
     return f"card of {person}: {told} ; read {field} ; answer:"
 
 
 def tool_answer(content: str) -> str:
-    """Return what pi_env writes in the place of the tool."""
+    """Return a tool's answer as pi_env writes it."""
     return json.dumps({"content": content})
 
 

@@ -1,4 +1,4 @@
-"""Calls a domain's methods during a check; whatever they raise, or a hang, becomes a fault."""
+"""Calls a domain's methods during a check; an error of theirs, or a hang, becomes a fault."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from genenv_core.types import Observation, TaskDraft
 Value = TypeVar("Value")
 
 CALL_S = 30.0
-"""Longest time for one call: a run makes thousands of them."""
+"""Longest time for one call, in seconds: a run makes thousands of them."""
 
 
 PATTERNS = (
@@ -44,7 +44,7 @@ SLOW = (
     "answer at once, for a run calls it thousands of times; what takes time belongs into tools, "
     "whose steps are bounded by tools.timeout_s with tools.execution=workers"
 )
-"""What to do about a call that takes too long: in a regular expression, and elsewhere."""
+"""The remedy for a call that takes too long; in a regular expression it is `PATTERNS`."""
 
 _MATCHES = re.compile(r"\bre\.|match\(|search\(|findall\(|finditer\(|sub\(|split\(")
 
@@ -64,7 +64,7 @@ _PROTOCOLS = (
 
 
 def of_signatures(domain: object) -> Iterator[DomainFault]:
-    """Yield the methods of a domain that nobody can call as genenv calls them."""
+    """Yield the methods of a domain that genenv cannot call in its way."""
     for name, known in _known_methods(type(domain)).items():
         stands = inspect.getattr_static(domain, name, None)
         if stands is None or stands is known or isinstance(stands, property):
@@ -86,7 +86,7 @@ def of_signatures(domain: object) -> Iterator[DomainFault]:
 
 
 def _known_methods(kind: type) -> Mapping[str, Any]:
-    """Return the methods that genenv declares: in its protocols, and in the bases of a class."""
+    """Return the methods that genenv declares, in its protocols and in the bases of a class."""
     bases = [base for base in kind.__mro__[:0:-1] if base.__module__.startswith("genenv_core.")]
     return {
         name: one
@@ -97,7 +97,7 @@ def _known_methods(kind: type) -> Mapping[str, Any]:
 
 
 def _other_parameters(method: Any, needed: Sequence[inspect.Parameter]) -> str:
-    """Return the parameters of a method where they do not take the needed ones, else ''."""
+    """Return the parameters of a method that does not take the needed ones, else ''."""
     try:
         own = inspect.signature(method)
     except (TypeError, ValueError):  # some builtins have none
@@ -111,13 +111,14 @@ def _other_parameters(method: Any, needed: Sequence[inspect.Parameter]) -> str:
 
 
 class _Over(BaseException):
-    """The time is over; no `except Exception` of a domain may keep it."""
+    """The time is over; a domain's `except Exception` does not catch it."""
 
 
 def called(method: str, call: Callable[[], Value], on: str = "", *, more_s: float = 0.0) -> Value:
-    """Return what a method gives; raises Stop where it raises or takes too long.
+    """Return a method's result; raises Stop where it raises or takes too long.
 
-    `on` says what it was called on, such as ` on task '3 + 4'`.
+    `on` names the arguments for errors, such as ` on task '3 + 4'`. `more_s` extends the time
+    limit.
     """
     try:
         with limited(method, on, more_s=more_s):
@@ -132,13 +133,13 @@ def called(method: str, call: Callable[[], Value], on: str = "", *, more_s: floa
 def drawn(
     method: str, draw: Callable[[int, int], Any], count: int, option: str, seed: int = 0
 ) -> list[TaskDraft]:
-    """Return as many tasks as were asked for; raises Stop where they are not what they should be.
+    """Return `count` distinct tasks of a method; raises Stop for any other result.
 
     Args:
-        method: `base_tasks` or `heldout_tasks`, whose tasks `draw` returns for a seed and a count.
-        draw: that method.
-        count: how many tasks are asked for.
-        option: the field of the configuration that asks for as many in a run.
+        method: `base_tasks` or `heldout_tasks`, for errors.
+        draw: that method, which takes a seed and a count.
+        count: how many tasks to ask for.
+        option: the field of the configuration that sets the count in a run.
         seed: of the draw.
     """
     made = called(method, lambda: draw(seed, count), more_s=count / 100)
@@ -163,7 +164,7 @@ def drawn(
 def attempted(
     domain: Domain, draft: TaskDraft, actions: Sequence[str]
 ) -> list[tuple[Observation, str]]:
-    """Return what each text hears in one attempt, and why if its step failed; else ''.
+    """Return the answer to each text in one attempt, and why its step failed, '' if it did not.
 
     Raises Stop for an episode that does not open, and for a step that takes too long.
     """
@@ -193,9 +194,9 @@ def attempted(
 
 @contextmanager
 def limited(method: str, on: str = "", *, more_s: float = 0.0) -> Generator[None]:
-    """Raise Stop where what is inside takes too long.
+    """Raise Stop where the code inside takes too long.
 
-    By a signal, because a regular expression at work lets no other thread in; so only the main
+    A signal ends it, because a regular expression at work lets no other thread in. So only the main
     thread has a limit.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -223,7 +224,7 @@ def limited(method: str, on: str = "", *, more_s: float = 0.0) -> Generator[None
 
 
 def _in_pattern(frame: FrameType | None) -> bool:
-    """Return whether a regular expression is at work: its own code shows no frame."""
+    """Return whether a regular expression is at work, by the line that runs: it has no frame."""
     if frame is None:
         return False
     at = linecache.getline(frame.f_code.co_filename, frame.f_lineno)

@@ -1,4 +1,4 @@
-"""Another process that plays a domain: it prints the digest of the answers."""
+"""The other process that plays a domain: it prints the digest of the domain's answers."""
 
 from __future__ import annotations
 

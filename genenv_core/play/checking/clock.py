@@ -1,8 +1,8 @@
-"""A clock that is ahead, to see what depends on the time; needs no other module of genenv.
+"""Sets a clock ahead, to see what depends on the time; imports no other module of genenv.
 
-Python's own functions are replaced while it is on: `time.time` and its kin, `datetime.now` and
-`today`, also where a module has them under a name of its own. What asks the system past Python
-sees the true time.
+While it is on, it replaces Python's own functions: `time.time` and its kin, `datetime.now` and
+`today`, also where a module has them under a name of its own. Code that asks the system without
+Python sees the true time.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from typing import Any
 
 AHEAD_S = 400 * 86_400 + 7 * 3600 + 13 * 60 + 7
-"""How far the clock is ahead, in seconds: another year, month, weekday, hour, minute and second."""
+"""Seconds by which the clock is ahead: another year, month, weekday, hour, minute and second."""
 
 _LIBRARIES = tuple(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 class _AsTrue(type):
-    """The type of a class that stands for a true one, and counts its instances as its own."""
+    """The type of a class in place of a true one; it counts the true one's instances as its own."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.__mro__[1])
@@ -32,7 +32,7 @@ class _AsTrue(type):
 
 
 class LaterDatetime(datetime.datetime, metaclass=_AsTrue):
-    """The class `datetime` whose now is ahead."""
+    """The class `datetime` with a clock that is ahead."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Any:
@@ -41,7 +41,7 @@ class LaterDatetime(datetime.datetime, metaclass=_AsTrue):
 
     @classmethod
     def utcnow(cls) -> Any:
-        """Return the time ahead, of UTC, without a zone."""
+        """Return the time ahead in UTC, without a zone."""
         return cls.now(datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
 
     @classmethod
@@ -51,7 +51,7 @@ class LaterDatetime(datetime.datetime, metaclass=_AsTrue):
 
 
 class LaterDate(datetime.date, metaclass=_AsTrue):
-    """The class `date` whose today is ahead."""
+    """The class `date` with a clock that is ahead."""
 
     @classmethod
     def today(cls) -> Any:
@@ -94,9 +94,10 @@ _INSTEAD: dict[int, Any] = {
 
 
 def clocks(own: str) -> list[tuple[dict[str, Any], str]]:
-    """Return where a clock has a name: in Python's own two modules, and in those of no library.
+    """Return each place (namespace, name) of a clock, outside of libraries.
 
-    `own` is a top-level module whose modules count wherever they lie.
+    Python's modules `time` and `datetime` count, and so do the modules of the package `own`,
+    wherever they lie.
     """
     found: list[tuple[dict[str, Any], str]] = []
     for name, module in list(sys.modules.items()):
@@ -111,7 +112,7 @@ def clocks(own: str) -> list[tuple[dict[str, Any], str]]:
 
 @contextmanager
 def clock_ahead(places: list[tuple[dict[str, Any], str]]) -> Generator[None]:
-    """Let the clocks at these places, as `clocks` gives them, be ahead for a while."""
+    """Set the clocks at these places, as `clocks` returns them, ahead inside of the block."""
     true = [(inside, key, inside[key]) for inside, key in places]
     for inside, key, value in true:
         inside[key] = _INSTEAD.get(id(value), value)

@@ -1,4 +1,4 @@
-"""Compares the tasks of a set with each other, and with themselves later and in another order."""
+"""Compares the tasks of a set with each other, and each with itself later and in another order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from genenv_core.play.checking.set_flaws import SetCheck, SetFlaw
 from genenv_core.types import TaskDraft
 
 MOST_ALIKE = 20
-"""Earlier tasks with an equal opening that a task is compared with."""
+"""Most earlier tasks with which to compare a task that opens as they do."""
 
 Clock = Callable[[], AbstractContextManager[None]]
-"""Lets the clock that the domain's code sees be ahead for a while."""
+"""Sets the clock that the domain's code sees ahead inside of a block."""
 
 
 @runtime_checkable
@@ -36,12 +36,12 @@ class HasClock(Protocol):
     """A domain whose code runs in another process, where it has a clock."""
 
     def clock_ahead(self) -> AbstractContextManager[None]:
-        """Let that clock be ahead for a while."""
+        """Set that clock ahead inside of the block."""
         ...
 
 
 def clock_of(domain: Domain) -> Clock | None:
-    """Return the clock that a domain sees; None where its environment has one of its own."""
+    """Return how to set the domain's clock ahead; None where its environment has its own."""
     if isinstance(domain, HasClock):
         return domain.clock_ahead
     if judged_while_played(domain):
@@ -52,10 +52,10 @@ def clock_of(domain: Domain) -> Clock | None:
 def later_checks(
     draft: TaskDraft, first: TaskProbe, domain: Domain, clock: Clock | None
 ) -> list[SetCheck]:
-    """Return whether a task comes to the same after all others of its set, and at another time.
+    """Return whether a task's attempts have the same outcomes after all others, and later.
 
-    `first` is what it came to before. Where attempts cannot be repeated, nothing is checked. Raises
-    EnvironmentLost where the environment that plays the task is lost.
+    `first` has their outcomes before; later, the clock is ahead. Where attempts cannot be repeated,
+    it checks nothing. Raises EnvironmentLost where the environment that plays the task is lost.
     """
     if not repeatable(domain):
         return []
@@ -65,7 +65,7 @@ def later_checks(
         with clock():
             ahead = probe(draft, domain)
         if late := differing(again, ahead):
-            # What comes right after itself comes in another order too.
+            # A probe right after one of the same task is in another order, too.
             itself = probe(draft, domain)
             late, order = differing(itself, ahead), order or differing(again, itself)
     found = {SetFlaw.DEPENDS_ON_ORDER: order, **({SetFlaw.DEPENDS_ON_TIME: late} if clock else {})}
@@ -73,7 +73,7 @@ def later_checks(
 
 
 def alike(domain: Domain, drafts: Sequence[TaskDraft]) -> list[list[TaskDraft]]:
-    """Return for each task the earlier ones that open alike, or that count as the same task."""
+    """Return for each task the earlier ones that open alike or have its fingerprint."""
     before: defaultdict[str, list[TaskDraft]] = defaultdict(list)
     found: list[list[TaskDraft]] = []
     for draft in drafts:
@@ -86,7 +86,7 @@ def alike(domain: Domain, drafts: Sequence[TaskDraft]) -> list[list[TaskDraft]]:
 
 
 def _opening(domain: Domain, draft: TaskDraft) -> str:
-    """Return what an agent sees at first as a text; one of its own where that cannot be said."""
+    """Return an agent's first view of a task as text; one that no other task has if that fails."""
     try:
         return repr([domain.agent_messages(draft), list(tools_of(domain, draft))])
     except FAILURES as error:  # its certificate says so
@@ -94,7 +94,7 @@ def _opening(domain: Domain, draft: TaskDraft) -> str:
 
 
 def beside_checks(draft: TaskDraft, domain: Domain, earlier: Sequence[TaskDraft]) -> list[SetCheck]:
-    """Return whether a task contradicts one of the earlier ones, or is one of them again.
+    """Return whether a task contradicts one of the earlier ones, or repeats it.
 
     Raises EnvironmentLost where the environment that plays the task is lost.
     """
@@ -120,7 +120,7 @@ def beside_checks(draft: TaskDraft, domain: Domain, earlier: Sequence[TaskDraft]
 
 
 def _right_there(other: TaskDraft, draft: TaskDraft, domain: Domain) -> tuple[str, Judged, Judged]:
-    """Return a right attempt at another task in words, what it comes to there, and here.
+    """Return a right attempt at another task in words, with its outcome there and here.
 
     Without tools and a solution the ground truth is that attempt. A domain with tools and no
     solution gets no attempt: one that calls no tool does not show whether tools tell tasks apart.

@@ -1,7 +1,7 @@
 """Plays a domain without models, and names what is wrong with it: method, value, remedy.
 
-A run would meet most of these faults too, after minutes, as an error of some library or as an epoch
-that teaches nothing.
+A run would meet most of these faults too, but after minutes, as an error of some library or as an
+epoch that teaches nothing.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ from genenv_core.types import (
 )
 
 CHILD_S = 300.0
-"""Longest wait for the other process."""
+"""Longest wait for the other process, in seconds."""
 
 OF_A_FAMILY = 5
-"""Tasks of a family that are played."""
+"""Tasks of each family to play."""
 
 FLAWS = {
     Flaw.LEAKS_ANSWER: (
@@ -88,7 +88,7 @@ FLAWS = {
     Flaw.AMBIGUOUS: ("episode", "let a right attempt succeed whatever the seed"),
     Flaw.LEAKS_EARLY: ("episode", "let tools say a part of the answer to the right call alone"),
 }
-"""The method that has a flaw of the first tasks, and what to do (docs/domain.md, Certificates)."""
+"""For each flaw of a certificate: the method to mend, and how (docs/domain.md, Certificates)."""
 
 METHODS = (
     "base_tasks",
@@ -105,13 +105,13 @@ METHODS = (
 def check_domain(
     name: str, options: Mapping[str, Any], *, base: int = 100, heldout: int = 50
 ) -> list[DomainFault]:
-    """Return what is wrong with a domain, [] for nothing; raises ConfigError where it is not made.
+    """Return what is wrong with a domain, [] for nothing; raises ConfigError if it does not load.
 
     Args:
         name: as in `domain.name`.
         options: as in `domain.options`.
-        base: how many base tasks are asked for.
-        heldout: how many held-out tasks are asked for.
+        base: how many base tasks to ask for.
+        heldout: how many held-out tasks to ask for.
     """
     domain = get_domain(name, options)
     if wrong := list(of_signatures(domain)):
@@ -133,9 +133,9 @@ def check_domain(
 
 
 def check_shortly(domain: Domain, *, base: int, heldout: int) -> None:
-    """Raise ConfigError with the first fault of a domain that is seen in a moment.
+    """Raise ConfigError with the first fault of a domain that shows in a moment.
 
-    Without base tasks, which then come from a file, it is seen at a held-out one.
+    It plays the first base task, or a held-out one where base tasks come from a file.
     """
     try:
         faults = [*of_signatures(domain), *of_attributes(domain)]
@@ -159,13 +159,13 @@ def some_of(drafts: Sequence[TaskDraft]) -> list[TaskDraft]:
 
 
 def context_of(base: TaskDraft, rate: float | None) -> Context:
-    """Return a context of pi_env with a base task and the agent's success, None for not known."""
+    """Return a context of pi_env with a base task and the agent's success; None if unknown."""
     families = {} if rate is None else {base.family: (3, 6)}
     return Context("c", "t", base, AgentHistory(rate, families))
 
 
 def answers_digest(domain: Domain, base: int, heldout: int) -> str:
-    """Return a digest of what a domain answers, equal in every process for a sound one."""
+    """Return a digest of a domain's answers, equal in every process for a sound domain."""
     drafts, kept = _tasks(domain, base, heldout)
     answers: list[Any] = []
     for draft in (*drafts, *kept):
@@ -213,7 +213,7 @@ def _files(files: object) -> Iterator[DomainFault]:
 
 
 def _tasks(domain: Domain, base: int, heldout: int) -> tuple[list[TaskDraft], list[TaskDraft]]:
-    """Return base and held-out tasks; raises Stop where they are not what they should be."""
+    """Return base and held-out tasks; raises Stop where they break a rule of `drawn`."""
     return (
         drawn("base_tasks", domain.base_tasks, base, "data.base_tasks") if base else [],
         drawn("heldout_tasks", domain.heldout_tasks, heldout, "data.test_tasks"),
@@ -283,7 +283,7 @@ def _of_task(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
 
 
 def _said(domain: Domain, draft: TaskDraft, answer: str) -> list[Message] | None:
-    """Return the transcript of an answer, None where its environment refuses to take it."""
+    """Return the transcript of an answer, None where its environment refuses the answer."""
     try:
         return said(draft, domain, answer)
     except DomainError:
@@ -293,9 +293,9 @@ def _said(domain: Domain, draft: TaskDraft, answer: str) -> list[Message] | None
 
 
 def _check_seed(domain: Domain, draft: TaskDraft, task: str) -> None:
-    """Raise Stop where a right attempt fails, or two with one seed hear different things.
+    """Raise Stop where a right attempt fails, or where two with one seed hear different answers.
 
-    Other checks would find that by accident, and blame what is sound.
+    Other checks would meet this by accident, and blame sound code.
     """
     said, again = (called("solution", lambda: right_turns(domain, draft), task) for _ in range(2))
     heard = [attempted(domain, draft, said) for _ in range(2)]
@@ -345,7 +345,7 @@ def _played(domain: Domain, draft: TaskDraft) -> Iterator[DomainFault]:
 def _elsewhere(
     domain: Domain, name: str, options: Mapping[str, Any], base: int, heldout: int
 ) -> Iterator[DomainFault]:
-    """Compare the answers with those of another process, whose hashes have another seed."""
+    """Yield a fault where another process, with another hash seed, gives other answers."""
     request = json.dumps([sys.path, name, dict(options), base, heldout])
     try:
         done = subprocess.run(
@@ -373,7 +373,7 @@ def _elsewhere(
 
 
 def _first_of_each(faults: Sequence[DomainFault]) -> list[DomainFault]:
-    """Return the first fault of each kind: many tasks have the same one."""
+    """Return the first fault of each method and remedy: many tasks have the same one."""
     first: dict[tuple[str, str], DomainFault] = {}
     for fault in faults:
         first.setdefault((fault.method, fault.remedy), fault)

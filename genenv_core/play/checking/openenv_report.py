@@ -2,9 +2,9 @@
 
 The form is that of `openenv` 0.10 (`openenv/validation/schemas/report-v2.schema.json`), the names
 of checks are those of its policy v2, local lane. The RFC defines the checks in a few words each;
-`MEASURED` says what genenv takes for them. Checks that `genenv certify` does not make are skipped
-with that reason, as the RFC asks. Those of the statistical level are of operators, so a report has
-them, in the lane `hub`, only where a model attempted the tasks.
+`MEASURED` says which flaws genenv looks for in each. A report marks checks that `genenv certify`
+does not make as skipped, with that reason, as the RFC asks. Checks of the statistical level are for
+operators, so a report has them, in the lane `hub`, only where a model attempted the tasks.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ ATTEMPTED = {
     "signal": "statistical.training_signal",
     "floor": "statistical.adversarial_floor",
 }
-"""The check that each check of attempts stands for."""
+"""The report's name for each check of attempts."""
 
 WARNS = ("statistical.headroom", "statistical.training_signal")
-"""Those whose failure is a warning or advice, by policy v2."""
+"""Checks whose failure is only a warning or advice, by policy v2."""
 
 GAMEABILITY = "statistical.gameability_gap"
-"""What none stands for: wrong answers are judged by success, and their rewards are not kept."""
+"""A check that genenv skips: it judges wrong answers by success, and keeps no rewards of them."""
 
 DETERMINISM = "runtime.episode_determinism"
-"""What every semantic check depends on."""
+"""The check on which every semantic check depends."""
 
 ORACLE = "semantic.oracle_max"
 FLOOR = "semantic.floor_gap"
@@ -79,13 +79,13 @@ SKIPPED = (
     "semantic.resource_envelope",
     "semantic.replayability",
 )
-"""The other checks of these levels, which `openenv validate` makes or will make."""
+"""The other checks of these levels; `openenv validate` makes them, or will."""
 
 EXCLUDED = frozenset({".git", "__pycache__", ".venv", ".worktrees", "outputs"})
 """Folders whose files the digest of a package leaves out."""
 
 SHOWN = 3
-"""Tasks with a flaw that a check names."""
+"""Most tasks with a flaw that a check names."""
 
 
 def openenv_report(
@@ -94,11 +94,11 @@ def openenv_report(
     seconds: float,
     attempts: Sequence[JsonObject] = (),
 ) -> JsonObject:
-    """Return the report on a folder whose tasks were certified, as plain JSON.
+    """Return the report on a folder whose tasks have certificates, as plain JSON.
 
-    `attempts` are rows of checks of attempts, as `check_rows` makes them: they make it a report of
-    the lane `hub`. `seconds` is how long the certificate took. Its checks share their attempts, so
-    each has this duration. Raises what `manifest_of` raises.
+    `attempts` are rows of checks of attempts, from `check_rows`; with them the report's lane is
+    `hub`. `seconds` is how long the certificate took. Its checks share their attempts, so each has
+    this duration. Raises what `manifest_of` raises.
     """
     manifest = manifest_of(folder)
     results = [_result(name, flaws, found, seconds) for name, flaws in MEASURED.items()]
@@ -131,13 +131,13 @@ def openenv_report(
         "lane": "hub" if attempts else "local",
         "levels_run": [RUNTIME, SEMANTIC, *([STATISTICAL] if attempts else [])],
         "results": results,
-        # Policy v2 fails all checks of `MEASURED`, and warns of each that is skipped.
+        # By policy v2 a failed check of `MEASURED` fails the report; a skipped one is a warning.
         "verdict": "fail" if failed.difference(WARNS) else "warn" if warned else "pass",
     }
 
 
 def _of_attempts(row: JsonObject, seconds: float) -> JsonObject:
-    """Return the result of a check of attempts; skipped where its interval decides nothing."""
+    """Return the result of a check of attempts; `skip` where its interval decides nothing."""
     name = ATTEMPTED[row["check"]]
     if row["verdict"] == "cannot say":
         return _skipped(name, "the attempts cannot say: too few tasks", seconds)
@@ -158,7 +158,7 @@ def _of_attempts(row: JsonObject, seconds: float) -> JsonObject:
 def _result(
     name: str, flaws: Sequence[AnyFlaw], found: Sequence[CertifiedTask], seconds: float
 ) -> JsonObject:
-    """Return what the tasks' checks for some flaws come to; skipped where none was made."""
+    """Return the result of the tasks' checks for some flaws; `skip` where there is none."""
     checks = [(one, check) for one in found for check in one.checks if check.flaw in flaws]
     if not checks:
         return _skipped(name, "unmet dependency: no task can be checked for it", seconds)
@@ -180,7 +180,10 @@ def _result(
 
 
 def _judge_floor(result: JsonObject, manifest: JsonObject, found: Sequence[CertifiedTask]) -> None:
-    """Let a result also say how far the reward of an empty answer is below the greatest one."""
+    """Add to a result how far the reward of an empty answer is below the greatest one.
+
+    The result fails where that is less than the manifest's margin.
+    """
     rewards = [one.first.floor for one in found if one.first.floor is not None]
     if not rewards or result["status"] == "skip":
         return
@@ -221,7 +224,7 @@ def check_package(folder: Path) -> None:
 def manifest_of(folder: Path) -> JsonObject:
     """Return the normalized manifest of a package: what its file declares, section by section.
 
-    Raises DataError for a file that declares nothing for a validation.
+    Raises DataError for a file that cannot be read or lacks what a validation needs.
     """
     path = folder / PACKAGE_FILE
     try:

@@ -1,7 +1,7 @@
-"""Probes of a task: what the same few attempts come to, whenever and beside whatever.
+"""Probes of a task: the outcomes of the same few attempts, at any time and in any order.
 
-A sound task gives one probe each time. Where two of them differ, the task depends on something
-that no attempt contains.
+A sound task gives the same probe each time. Where two probes differ, the task depends on something
+outside of its attempts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from genenv_core.play.checking.set_flaws import SetCheck, SetFlaw, depends_on_se
 from genenv_core.types import Message, TaskDraft, Verdict
 
 IDLE_TURNS = 3
-"""How often an attempt says nothing before it is judged."""
+"""Empty turns of an attempt that says nothing."""
 
 SHOWN = 60
-"""Characters of a verdict's failure that are shown."""
+"""Most characters of a verdict's failure that a message shows."""
 
 IDLE = [""] * IDLE_TURNS
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of an attempt: its verdict, or why there is none.
+    """The outcome of an attempt: its verdict, or why there is none.
 
-    `heard` is what the tools said in each turn, `verdict` a short text, `success` whether it is
-    one, and `wrong` what is wrong with the verdict, or ''. `reward` is None without a verdict.
+    `heard` are the tools' answers by turn, `verdict` is a short text, `success` whether it is one,
+    and `wrong` what is wrong with the verdict, or ''. `reward` is None without a verdict.
     """
 
     verdict: str
@@ -42,7 +42,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class TaskProbe:
-    """What some attempts at a task came to, by what they are, such as `the answer '7'`.
+    """The outcomes of some attempts at a task, by the attempts' names, such as `the answer '7'`.
 
     `turns` are those of the right attempt; [] where the domain has none, or fails to say.
     """
@@ -52,7 +52,7 @@ class TaskProbe:
 
     @property
     def floor(self) -> float | None:
-        """Return the reward of an empty answer; None where it got no verdict."""
+        """Return the reward of an empty answer; None where it has no verdict."""
         empty = self.attempts.get(NOTHING)
         return None if empty is None else empty.reward
 
@@ -63,7 +63,7 @@ NOTHING = f"the answer {shortly('')}"
 
 
 def probe(draft: TaskDraft, domain: Domain) -> TaskProbe:
-    """Return what the right attempt and some answers come to.
+    """Return the outcomes of the right attempt and of some answers.
 
     Raises EnvironmentLost where the environment that plays the task is lost.
     """
@@ -77,7 +77,7 @@ def probe(draft: TaskDraft, domain: Domain) -> TaskProbe:
 
 
 def differing(first: TaskProbe, again: TaskProbe) -> str:
-    """Return the first attempt that came to something else, and to what; '' if none."""
+    """Return in words the first attempt with another outcome, '' if none has one."""
     for name in first.attempts.keys() | again.attempts.keys():
         if name not in first.attempts or name not in again.attempts:
             return f"{name} is there once"
@@ -91,7 +91,7 @@ def differing(first: TaskProbe, again: TaskProbe) -> str:
 
 
 def set_checks(draft: TaskDraft, domain: Domain, first: TaskProbe) -> list[SetCheck]:
-    """Return what a task can be checked for by itself, beyond its certificate.
+    """Return the checks of a task by itself that its certificate does not make.
 
     `first` is a probe of the task. Raises EnvironmentLost where the environment is lost.
     """
@@ -123,7 +123,7 @@ def set_checks(draft: TaskDraft, domain: Domain, first: TaskProbe) -> list[SetCh
 
 
 def turns_of(draft: TaskDraft, domain: Domain) -> list[str]:
-    """Return the turns of a right attempt; [] where the domain has none, or fails to say."""
+    """Return the turns of a right attempt; [] where the domain has none, or fails to give one."""
     try:
         return right_turns(domain, draft)
     except EnvironmentLost:
@@ -133,7 +133,7 @@ def turns_of(draft: TaskDraft, domain: Domain) -> list[str]:
 
 
 def answered(draft: TaskDraft, domain: Domain, text: str) -> Judged:
-    """Return what an attempt comes to in which the agent says just this."""
+    """Return the outcome of an attempt in which the agent says just this."""
     try:
         messages = said(draft, domain, text)
     except EnvironmentLost:
@@ -144,7 +144,7 @@ def answered(draft: TaskDraft, domain: Domain, text: str) -> Judged:
 
 
 def played(draft: TaskDraft, domain: Domain, turns: Sequence[str], seed: int = 0) -> Judged:
-    """Return what an attempt comes to in which the agent says these turns, until it ends."""
+    """Return the outcome of an attempt in which the agent says these turns, until it ends."""
     heard: list[str] = []
     try:
         messages = list(domain.agent_messages(draft))
@@ -171,7 +171,7 @@ def played(draft: TaskDraft, domain: Domain, turns: Sequence[str], seed: int = 0
 
 
 def _begun(draft: TaskDraft, domain: Domain) -> Judged:
-    """Return what an attempt comes to that ends before its first turn."""
+    """Return the outcome of an attempt that ends before its first turn."""
     try:
         messages = domain.agent_messages(draft)
     except FAILURES as error:

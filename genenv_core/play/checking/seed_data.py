@@ -14,7 +14,7 @@ EXAMPLES = 30
 
 
 def of_seed_data(domain: Domain, kept: Sequence[TaskDraft]) -> Iterator[DomainFault]:
-    """Yield what is wrong with the examples of a domain that has some."""
+    """Yield what is wrong with a domain's own examples, if it has any."""
     if not isinstance(domain, SeedData):
         return
     held = {draft.fingerprint for draft in kept}

@@ -1,4 +1,4 @@
-"""Flaws that a certificate of one task does not look for: `genenv certify` plays for them too.
+"""Flaws that the certificate of one task does not look for; `genenv certify` does.
 
 The nine of `Flaw` decide whether a run takes a task of pi_env. These decide nothing in a run.
 """
@@ -15,24 +15,24 @@ from genenv_core.types import Flaw
 
 
 class SetFlaw(StrEnum):
-    """What else can be wrong with a task, alone or beside the others of its set."""
+    """Further flaws of a task, alone or beside the others of its set."""
 
     WRONG_VERDICT = "wrong_verdict"
     """An answer gets no verdict, or a reward that is no number from 0 to 1."""
     PASSES_UNATTEMPTED = "passes_unattempted"
     """An attempt that ends before its first turn is a success."""
     ALREADY_SOLVED = "already_solved"
-    """An attempt that says nothing, turn after turn, is a success: its beginning is its goal."""
+    """An attempt of empty turns is a success: the task begins at its goal."""
     UNREPEATABLE = "unrepeatable"
-    """Equal texts and an equal seed get other answers of the tools, or another verdict."""
+    """Equal texts and an equal seed get different answers of the tools, or different verdicts."""
     IGNORES_SEED = "ignores_seed"
-    """The domain says that its episodes depend on the seed, and all seeds give the same."""
+    """The domain says that its episodes depend on the seed, but all seeds give the same."""
     DEPENDS_ON_ORDER = "depends_on_order"
-    """Among other tasks the same attempts get other answers or verdicts."""
+    """After other tasks the same attempts get different answers or verdicts."""
     DEPENDS_ON_TIME = "depends_on_time"
-    """At another time the same attempts get other answers or verdicts."""
+    """At another time the same attempts get different answers or verdicts."""
     CONTRADICTS = "contradicts"
-    """Another task opens and answers alike, and what is right there is wrong here."""
+    """Another task opens and answers alike, and the right answer there is wrong here."""
     DUPLICATE = "duplicate"
     """An earlier task opens alike and judges alike, or has the same fingerprint."""
 
@@ -63,7 +63,7 @@ REMEDIES: dict[AnyFlaw, tuple[str, str]] = {
     ),
     SetFlaw.DUPLICATE: ("base_tasks", "give each task once, and none of them in both sets"),
 }
-"""The method that has a flaw, and what to do."""
+"""For each flaw: the method to mend, and how."""
 
 MEANINGS: dict[AnyFlaw, str] = {
     Flaw.LEAKS_ANSWER: "The request says its answer, or a part that has to be worked out.",
@@ -93,25 +93,25 @@ NOT_FOUND = (
     "a hint in other words than the answer's",
     "a clock that is asked past Python",
 )
-"""What playing does not find."""
+"""Faults that no attempt shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetCheck:
-    """One check: the flaw that it looks for, and what it found, or ''."""
+    """One check: the flaw that it looks for, and what it found, '' for nothing."""
 
     flaw: SetFlaw
     detail: str = ""
 
     @property
     def passed(self) -> bool:
-        """Return whether the flaw was not found."""
+        """Return whether the check found no flaw."""
         return not self.detail
 
 
 @runtime_checkable
 class DependsOnSeed(Protocol):
-    """A domain that says whether its episodes depend on the seed; of others nobody knows."""
+    """A domain that says whether its episodes depend on the seed; other domains leave it open."""
 
     depends_on_seed: bool
 

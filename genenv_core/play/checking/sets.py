@@ -1,8 +1,8 @@
 """Certifies whole sets of tasks: every check of every task, and how many tasks have each flaw.
 
-A run refuses the tasks of pi_env by the certificate of one task (`genenv_core.play.certificate`).
-Here it says how sound the tasks are that a domain draws itself, or that an exported folder holds,
-and looks for what shows in no certificate: `genenv_core.play.checking.set_flaws`.
+A run refuses tasks of pi_env by the certificate of one task (`genenv_core.play.certificate`). This
+module says how sound the tasks are that a domain draws itself, or that an exported folder holds. It
+also looks for flaws that no certificate of one task shows: `genenv_core.play.checking.set_flaws`.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from genenv_core.play.checking.shapes import StopChecking
 from genenv_core.types import Flaw, TaskDraft
 
 PROMPT = 200
-"""Characters of a prompt that a row has."""
+"""Most characters of a prompt in a row."""
 
 FLAWS: tuple[AnyFlaw, ...] = (*Flaw, *SetFlaw)
-"""All flaws in the order in which they are shown."""
+"""All flaws, in the order of tables and pages."""
 
 CHANCY = {Flaw.UNSTEADY_VERDICT, Flaw.AMBIGUOUS, SetFlaw.UNREPEATABLE}
-"""Flaws of a task whose attempts come to something else each time."""
+"""Flaws of a task whose attempts have other outcomes each time."""
 
 Found = TypeVar("Found")
 
@@ -60,7 +60,7 @@ class SetTask:
 
 @dataclass(frozen=True, slots=True)
 class CertifiedTask:
-    """A task of a set with its checks, and with what it came to when it was first played."""
+    """A task of a set with its checks, and with the outcomes of its first attempts."""
 
     task: SetTask
     checks: tuple[Check | SetCheck, ...]
@@ -73,21 +73,21 @@ class CertifiedTask:
 
     @property
     def compared(self) -> bool:
-        """Return whether it was compared with the others of its set."""
+        """Return whether the checks compare it with the others of its set."""
         return any(check.flaw is SetFlaw.DUPLICATE for check in self.checks)
 
     @property
     def steady(self) -> bool:
-        """Return whether its attempts come to the same when they are repeated on the spot."""
+        """Return whether its attempts have the same outcomes when repeated on the spot."""
         return not any(check.flaw in CHANCY and not check.passed for check in self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class FlawCount:
-    """How many tasks were checked for a flaw and have it, and the first that has it.
+    """How many tasks have a flaw, of how many that a check looked at, and the first that has it.
 
-    Without a `flaw` it counts the tasks that have at least one. `low` and `high` are Wilson's 95 %
-    interval of the share.
+    Without a `flaw` it counts the tasks that have at least one. `low` and `high` are the ends of
+    Wilson's 95 % interval of the share.
     """
 
     flaw: AnyFlaw | None
@@ -100,10 +100,10 @@ class FlawCount:
 
 
 class Cost(NamedTuple):
-    """Most attempts and verdicts that one task takes, if no flaw is found.
+    """Most attempts and verdicts that one task takes, if it has no flaw.
 
-    Each trivial answer takes `trivial` more verdicts; with `played` it is one, and one more attempt
-    as well.
+    Each trivial answer takes `trivial` more verdicts; with `played`, one more verdict and one more
+    attempt.
     """
 
     attempts: int
@@ -113,7 +113,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(domain: Domain) -> Cost:
-    """Return what a task costs at most: its certificate, and what is played beyond it."""
+    """Return the most that a task costs: its certificate, and the further checks of a set."""
     played, again = judged_while_played(domain), repeatable(domain)
     solves = isinstance(domain, KnowsSolution | WritesAnswers)
     solved = ATTEMPTS if solves else 0
@@ -174,10 +174,10 @@ def _draw(domain: Domain, method: str, seed: int, count: int) -> Any:
 
 
 def certified(domain: Domain, tasks: Sequence[SetTask]) -> Iterator[CertifiedTask]:
-    """Yield each task with its checks, one after the other, so that a caller can keep them.
+    """Yield each task with its checks, one after the other, so that a caller can store them.
 
-    `compared` makes the rest of the checks. Raises StopChecking where the domain raises something
-    or takes too long, and DomainError where the environment that plays the task is lost.
+    `compared` makes the other checks. Raises StopChecking where the domain raises an error or takes
+    too long, and DomainError where the environment that plays the task is lost.
     """
     for task in tasks:
         draft = task.draft
@@ -190,8 +190,8 @@ def certified(domain: Domain, tasks: Sequence[SetTask]) -> Iterator[CertifiedTas
 def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[int, CertifiedTask]]:
     """Yield the place of each certified task, and the task with all its checks.
 
-    The last one but one comes first, so that each comes after another task than before. Raises
-    what `certified` raises.
+    The last but one comes first, and the last one at the end, so each comes after another task than
+    before. Raises what `certified` raises.
     """
     clock = clock_of(domain)
     earlier = alike(domain, [one.task.draft for one in found])
@@ -205,14 +205,14 @@ def compared(domain: Domain, found: Sequence[CertifiedTask]) -> Iterator[tuple[i
 
 
 def with_floor(domain: Domain, one: CertifiedTask) -> CertifiedTask:
-    """Return a task that was read back from its rows, with what an empty answer comes to now."""
+    """Return a task, read back from its rows, with the present outcome of an empty answer."""
     draft = one.task.draft
     floor = _called(draft, lambda: answered(draft, domain, ""))
     return replace(one, first=TaskProbe({NOTHING: floor}))
 
 
 def _called(draft: TaskDraft, work: Callable[[], Found]) -> Found:
-    """Return what is found out about a task."""
+    """Return the result of `work` within the time limit; raises as `certified`."""
     try:
         return called("certificate", work, f" on task {shown(draft.prompt)}")
     except StopChecking as stop:
@@ -226,9 +226,9 @@ def _called(draft: TaskDraft, work: Callable[[], Found]) -> Found:
 
 
 def counted(found: Sequence[CertifiedTask]) -> list[FlawCount]:
-    """Return a count for each flaw that some task was checked for, in the order of `FLAWS`.
+    """Return a count for each flaw that a check looked for, in the order of `FLAWS`.
 
-    The last one counts the tasks that have any.
+    The last one counts the tasks that have any flaw.
     """
     counts: list[FlawCount] = []
     for flaw in FLAWS:
@@ -244,9 +244,10 @@ def counted(found: Sequence[CertifiedTask]) -> list[FlawCount]:
 
 
 def unchecked(domain: Domain, found: Sequence[CertifiedTask]) -> dict[str, list[AnyFlaw]]:
-    """Return the flaws that no task was checked for, by the reason.
+    """Return the flaws that no check looked for, by the reason.
 
-    Whether an environment uses the seed is not among them where the domain does not say.
+    Where the domain does not say whether its episodes depend on the seed, that flaw is not among
+    them.
     """
     checked = {check.flaw for one in found for check in one.checks}
     reasons: dict[str, list[AnyFlaw]] = {}

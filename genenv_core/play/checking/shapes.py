@@ -1,4 +1,4 @@
-"""Checks the form of what a domain's methods return, and puts faults into words."""
+"""Checks the form of the results of a domain's methods, and puts faults into words."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ WHOLE = "give whole characters: text.encode(errors='replace').decode() replaces 
 
 @dataclass(frozen=True, slots=True)
 class DomainFault:
-    """What is wrong: the method or attribute, what it gave, and what to do."""
+    """What is wrong: the method or attribute, its value, and what to do."""
 
     method: str
     found: str
     remedy: str
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the fault as one line."""
         return f"{self.method}: {self.found}; {self.remedy}"
 
 
 class StopChecking(Exception):
-    """A fault after which nothing else can be looked at."""
+    """A fault that makes all further checks pointless."""
 
     def __init__(self, method: str, found: str, remedy: str) -> None:
         """Keep the fault."""
@@ -44,12 +44,12 @@ class StopChecking(Exception):
 
 
 def field_of(value: object, name: str) -> object:
-    """Return a field of a mapping, None for anything else."""
+    """Return a field of a mapping, None for any other value."""
     return cast("dict[str, object]", value).get(name) if isinstance(value, dict) else None
 
 
 def items_of(value: object) -> list[Any] | None:
-    """Return a list, None for anything else."""
+    """Return a list, None for any other value."""
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
@@ -76,7 +76,7 @@ def of_schemas(method: str, tools: Sequence[object]) -> Iterator[DomainFault]:
 def of_messages(
     method: str, messages: object, *, may_be_empty: bool = False
 ) -> Iterator[DomainFault]:
-    """Yield what is wrong with chat messages; raises Stop for one that is too long."""
+    """Yield what is wrong with chat messages; raises Stop for a message that is too long."""
     remedy = 'return a list of {"role": "system|user|assistant|tool", "content": text}'
     given = items_of(messages)
     if given is None or not (given or may_be_empty):
@@ -98,7 +98,7 @@ def _halved(text: str) -> bool:
 
 
 def changed(value: object, kept: object, path: str = "") -> str:
-    """Return where a value differs from what storage gives back of it; '' where it does not."""
+    """Return where a value differs after storage, '' where it does not."""
     if isinstance(value, dict) and isinstance(kept, dict):
         before, after = cast("dict[object, object]", value), cast("dict[object, object]", kept)
         if odd := [key for key in before if key not in after]:
@@ -115,7 +115,7 @@ def changed(value: object, kept: object, path: str = "") -> str:
 
 
 def check_fields(method: str, draft: TaskDraft) -> None:
-    """Raise Stop for a task whose fields are not what they should be."""
+    """Raise Stop for a task with a field of a wrong type or range, or that no file can hold."""
     for name in ("prompt", "ground_truth", "program", "family", "fingerprint"):
         value: Any = getattr(draft, name)
         if not isinstance(value, str) or (name in ("family", "fingerprint") and not value):
@@ -153,7 +153,7 @@ def check_fields(method: str, draft: TaskDraft) -> None:
 
 
 def texts_of(method: str, given: object, *, least: int = 0) -> Sequence[str]:
-    """Return a list of texts; raises Stop for anything else."""
+    """Return a list of texts; raises Stop for any other value, and for fewer than `least`."""
     texts = cast("Sequence[object]", given) if isinstance(given, list | tuple) else None
     if texts is None or len(texts) < least or any(type(one) is not str for one in texts):
         raise StopChecking(

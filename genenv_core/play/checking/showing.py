@@ -1,6 +1,6 @@
 """Examples of flaws that people can read: the task, and an attempt at it that shows the flaw.
 
-A check says in a few words what it found. Here the attempt that the words are of is played again.
+A check has only a few words on what it found. This module plays its attempt again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from genenv_core.play.checking.shapes import StopChecking
 from genenv_core.types import Flaw, Message, TaskDraft
 
 EXAMPLES = 3
-"""Tasks that are shown of each flaw."""
+"""Tasks to show of each flaw."""
 
 PLAYED = (
     Flaw.UNKNOWN_TOOL,
@@ -37,9 +37,9 @@ PLAYED = (
 class FlawExample:
     """A task that has a flaw, what the check found, and an attempt that shows it.
 
-    `messages` are the whole attempt, [] where none was played. `verdict` says what it came to, or
-    why it could not be played again. `beside` is the request of the earlier task that this one is
-    compared with, '' for none.
+    `messages` are the whole attempt, [] without one. `verdict` says its outcome, or why it cannot
+    be played again. `beside` is the request of the earlier task that contradicts or equals this
+    one, '' without one.
     """
 
     prompt: str
@@ -56,7 +56,7 @@ def flaw_examples(
 ) -> dict[AnyFlaw, list[FlawExample]]:
     """Return the first `EXAMPLES` tasks of each flaw, each with an attempt that shows it.
 
-    Without `plays` nothing is played, as after an error of the domain.
+    Without `plays` it plays no attempt, as after an error of the domain.
     """
     examples: defaultdict[AnyFlaw, list[FlawExample]] = defaultdict(list)
     earlier = alike(domain, [one.task.draft for one in found]) if plays else []
@@ -79,7 +79,7 @@ def flaw_examples(
 def _shown(
     check: Check | SetCheck, draft: TaskDraft, domain: Domain, other: TaskDraft | None
 ) -> tuple[Sequence[Message], str]:
-    """Return an attempt that shows a flaw, and what it came to."""
+    """Return an attempt that shows a flaw, and its outcome."""
     try:
         return called("certificate", lambda: _attempt(check, draft, domain, other))
     except StopChecking as stop:
@@ -132,7 +132,7 @@ def _texts(draft: TaskDraft, domain: Domain) -> Iterator[str]:
 def _earlier(
     check: Check | SetCheck, draft: TaskDraft, domain: Domain, others: Sequence[TaskDraft]
 ) -> TaskDraft | None:
-    """Return the earlier task that a check compared this one with."""
+    """Return the earlier task that a check means, None for a check that means none."""
     if check.flaw not in (SetFlaw.CONTRADICTS, SetFlaw.DUPLICATE):
         return None
     for other in others:
@@ -156,9 +156,10 @@ def _answered(draft: TaskDraft, domain: Domain, text: str) -> tuple[Sequence[Mes
 def _played(
     draft: TaskDraft, domain: Domain, turns: Sequence[str], seed: int = 0, *, ends: bool = False
 ) -> tuple[Sequence[Message], str]:
-    """Return an attempt with these turns.
+    """Return an attempt with these turns, and its outcome.
 
-    Where `ends`, no step may fail, and the attempt is to end with the last turn.
+    With `ends`, a failed step counts as its outcome, and so does an episode that goes on at the
+    end.
     """
     messages, done = list(domain.agent_messages(draft)), False
     try:

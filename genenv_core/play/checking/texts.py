@@ -1,4 +1,4 @@
-"""Checks what a domain makes of texts: pi_env's in `parse`, and the calls in its agent's."""
+"""Checks how a domain reads texts: pi_env's texts in `parse`, and calls in the agent's texts."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ HOSTILE = (
     "1 + " * 5000,
     "'; DROP TABLE tasks; --",
 )
-"""Texts that a model may write, none of which may make `parse` raise."""
+"""Texts that a model may write; `parse` must not raise on any of them."""
 
 ACTIONS = ("", "<tool_call>{", "A" * 10_000)
 """Texts that an agent may say in place of an answer."""
 
 
 def of_parse(domain: Domain) -> Iterator[DomainFault]:
-    """Yield where `parse` does not survive a text that is no task."""
+    """Yield where `parse` fails on a text that is no task."""
     for text in HOSTILE:
         with limited("parse", f" on {shown(text)}"):
             try:
@@ -51,7 +51,7 @@ def of_parse(domain: Domain) -> Iterator[DomainFault]:
 
 
 def of_calls(domain: Domain, drafts: Sequence[TaskDraft]) -> Iterator[DomainFault]:
-    """Yield where a domain does not know the calls that its agent makes."""
+    """Yield where a domain does not find the calls in its agent's texts."""
     read = reader_of(domain)
     for text in (*HOSTILE, *ACTIONS):
         with limited("read_calls", f" on {shown(text)}"):

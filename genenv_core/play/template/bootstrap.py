@@ -1,9 +1,9 @@
 """The chat template of the tiny models that `bootstrap` makes.
 
-It shows no tools. These models learn from seed data which tools there are.
+It shows no tools: these models learn from seed data which tools there are.
 """
 
-# Only an assistant's message is closed, by the end token of its completion: so the rendering of a
+# It closes only an assistant's message, with the end token of the completion: so the rendering of a
 # transcript starts with the rendering of each of its beginnings.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"

@@ -1,8 +1,9 @@
-"""Splits control tokens that a text spells out, so that their letters are encoded.
+"""Splits control tokens that a text spells out, so that the tokenizer encodes their letters.
 
-A private character stands inside of each such token while a template is rendered. The rendered text
-is then encoded in parts, and no part holds the token. transformers can do the same for all messages
-alike (`sanitize_control_tokens`); here the marks of calls stay tokens where the agent wrote them.
+Before a template is rendered, each such token gets a private character inside of it. `encoded` then
+encodes the rendered text in parts, and no part holds the token. transformers can do the same for
+all messages alike (`sanitize_control_tokens`); here the marks of calls stay tokens where the agent
+wrote them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from typing import Any, cast
 from genenv_core.types import JsonObject
 
 BREAK = "\U000f0000"
-"""The private character; a text that spells a control token loses its own ones."""
+"""The private character; a text that spells a control token loses any of its own."""
 
 
 def special_ids(tokenizer: Any) -> set[int]:
-    """Return the ids of special tokens, those too that `tokenizer.json` alone calls special."""
+    """Return the ids of special tokens, also of those that only `tokenizer.json` calls special."""
     added = tokenizer.added_tokens_decoder.items()
     return {*map(int, tokenizer.all_special_ids), *(index for index, one in added if one.special)}
 
 
 class Breaker:
-    """Breaks these tokens in texts; those of one character cannot be broken and are left."""
+    """Breaks these tokens in texts; it leaves tokens of one character, which have no inside."""
 
     def __init__(self, tokens: Iterable[str]) -> None:
         found = sorted(token for token in tokens if len(token) > 1)
@@ -53,7 +54,7 @@ class Breaker:
 
 
 def encoded(text: str, encode: Callable[[str], Sequence[int]]) -> tuple[int, ...]:
-    """Return the ids of a text in parts, as its breaks say."""
+    """Return the ids of a text, each part between its breaks encoded on its own."""
     first, *rest = text.split(BREAK)
     ids = [*encode(first)]
     # Behind a line break, since SentencePiece puts a blank before what begins a text.

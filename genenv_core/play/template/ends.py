@@ -1,8 +1,8 @@
 """Finds the tokens that end a turn of the agent, in what a chat template writes after one.
 
-A template is shown a turn that a user follows, one that a tool follows, and one that ends the
-conversation, each as a text and as a call. genenv stops at one token. A closing of several tokens
-counts by the first that stands for itself; what comes before it is blank.
+The template renders a turn before a user's message, one before a tool's, and one at the end of a
+conversation, each as a text and as a call. genenv stops at one token. In a closing of several
+tokens, the first one that stands for itself counts, if only blanks come before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from genenv_core.play.template.rendering import CALL_ID, Rendering, TemplateRefu
 from genenv_core.types import JsonObject, Message
 
 PLACEHOLDER = "genenvplaceholder"
-"""Stands for the agent's text while the template is rendered; nothing a template would rewrite."""
+"""Stands for the agent's text while the template renders; no template would rewrite it."""
 
 THOUGHT = "genenvthought"
 ANSWER = "genenvanswer"
@@ -54,7 +54,7 @@ def ends_of(rendering: Rendering, declared: Sequence[int]) -> tuple[int, ...]:
     """Return the tokens that end a turn, first the one that closes a turn of text.
 
     `declared` are those that the checkpoint names. Raises ModelError where the template closes
-    turns by text that is no token.
+    turns with text that is no token.
     """
     inside = _inside(rendering)
     last = _after(rendering, [ASKED, SAID], opening=False)
@@ -90,7 +90,7 @@ def _no_end(rendering: Rendering, closing: str) -> str:
 
 
 def _of_call(rendering: Rendering, known: set[int]) -> list[int]:
-    """Return the token that ends a turn of calls where the template closes it otherwise."""
+    """Return the token that ends a turn of calls, [] where a known token ends it."""
     after = _after(rendering, [ASKED, called(PLACEHOLDER), ANSWERED], [LOOK])
     if after is None:
         after = _after(rendering, [ASKED, called(PLACEHOLDER)], [LOOK], opening=False) or ""
@@ -103,7 +103,7 @@ def _of_call(rendering: Rendering, known: set[int]) -> list[int]:
 
 
 def _inside(rendering: Rendering) -> set[int]:
-    """Return the tokens between a thought and what is said after it, in one turn."""
+    """Return the tokens between a thought and the text after it, in one turn."""
     thinks = cast(Message, {**SAID, "reasoning_content": THOUGHT})
     try:
         text = rendering.text([ASKED, thinks], opening=False)
@@ -120,7 +120,7 @@ def _after(
     *,
     opening: bool = True,
 ) -> str | None:
-    """Return the text behind the placeholder, None where the template does not write it."""
+    """Return the text behind the placeholder, None where the template drops the placeholder."""
     try:
         text = rendering.text(messages, tools, opening=opening)
     except TemplateRefused:
@@ -130,7 +130,7 @@ def _after(
 
 
 def _first(rendering: Rendering, text: str, *, anywhere: bool = False) -> int | None:
-    """Return the first token that stands for itself, where only blanks are before it."""
+    """Return the first token that stands for itself, behind blanks only, or `anywhere`."""
     ids = rendering.ids(text)
     looked_at = ids if anywhere else rendering.leading_marks(ids)
     return next((token for token in looked_at if token in rendering.marks), None)

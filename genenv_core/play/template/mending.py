@@ -1,12 +1,13 @@
-"""Writes what a chat template does not show into messages that it shows.
+"""Writes into messages what a chat template does not show.
 
-- Tools: their JSON schemas and the form of a call go into the system message. They are left out
-  where the domain explains the form of a call itself.
-- System messages: written into the first user's message.
-- Calls on record (`tool_calls`): written into the text of their message, in the same form.
-- Tools' answers: messages of the user, between `<tool_response>` and `</tool_response>`.
+- Tools: their JSON schemas and the form of a call go into the system message, unless the domain
+  explains the form of a call itself.
+- System messages: their text goes into the first user's message.
+- Calls on record (`tool_calls`): they go into the text of their message, in the same form.
+- Tools' answers: they become messages of the user, between `<tool_response>` and
+  `</tool_response>`.
 
-Messages of the user that follow each other are then one, as such templates want roles to alternate.
+User's messages that follow each other are then joined, as such templates want roles to alternate.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SYSTEM = "system messages: written into the first user's message"
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """What of a conversation a template does not write, so that genenv writes it."""
+    """The parts of a conversation that genenv writes, because the template does not."""
 
     tools: bool = False
     calls: bool = False
@@ -46,14 +47,14 @@ class Mending:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What genenv writes into the messages, for the results to name."""
+        """The names of these parts, for results."""
         found = {TOOLS: self.tools, CALLS: self.calls, ANSWERS: self.answers, SYSTEM: self.system}
         return tuple(words for words, mended in found.items() if mended)
 
     def messages(
         self, messages: Sequence[Message], tools: Sequence[JsonObject] = ()
     ) -> list[Message]:
-        """Return messages with what the template would not write."""
+        """Return messages that also hold what the template would not write."""
         told = [self._with_calls(message) for message in messages]
         if self.tools and tools and not any(_explains(message) for message in told):
             told = _with_tools(told, tools)
@@ -74,7 +75,7 @@ class Mending:
 
 
 LEARNED = Mending()
-"""Of a model that learned its tools without being shown any."""
+"""For a model that learned its tools from examples, and reads no schemas."""
 
 
 def _with_tools(messages: list[Message], tools: Sequence[JsonObject]) -> list[Message]:
@@ -86,7 +87,7 @@ def _with_tools(messages: list[Message], tools: Sequence[JsonObject]) -> list[Me
 
 
 def mending_of(rendering: Rendering) -> Mending:
-    """Return what a template does not show; calls are tried by `unread` of the probe."""
+    """Return what a template does not show; the probe's `unread` tries calls."""
     if rendering.tokenizer.chat_template == CHAT_TEMPLATE:
         return LEARNED
     tool = {**LOOK, "function": {**LOOK["function"], "name": PLACEHOLDER}}
@@ -110,7 +111,7 @@ def shows(
     *,
     offered: bool = False,
 ) -> bool:
-    """Return whether the template writes a text that is in these messages or tools."""
+    """Return whether the template writes a text that these messages or tools contain."""
     try:
         return text in rendering.text(messages, tools, offered=offered)
     except TemplateRefused:
@@ -122,12 +123,12 @@ def _explains(message: Message) -> bool:
 
 
 def _by_user(message: Message, content: str, role: str) -> Message:
-    """Return a message of a role as one of the user with this content; others as they are."""
+    """Return a message of a role as a user's message with this content; any other unchanged."""
     return {"role": "user", "content": content} if message["role"] == role else message
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
-    """Return messages of which no two of the user follow each other."""
+    """Return the messages with user's messages that follow each other made into one."""
     told: list[Message] = []
     for one in messages:
         if one["role"] == "user" and told and told[-1]["role"] == "user":

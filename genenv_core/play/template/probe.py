@@ -1,8 +1,8 @@
 """Probes a checkpoint before its use: renders, encodes and reads back what a run will play with it.
 
-One conversation shows each role to the chat template, which may hide nothing of it. The probe
-writes calls of a tool as the agent would, encodes them, and reads them back. Where they do not come
-back equal, genenv mends the messages in a way that results name, or refuses the checkpoint.
+One conversation shows each role to the chat template, which may hide none of it. The probe writes
+calls of a tool as the agent would, encodes them, and reads them back. Where they do not come back
+equal, genenv mends the messages in a way that results name, or refuses the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CASES: Mapping[str, Sequence[JsonObject]] = {
     "a call whose text holds marks": ({"at": f'a {" b ".join(MARKS)} "c" \\ \n é'},),
     "a call after a thought": ({"at": "there"},),
 }
-"""What is written and read back: the arguments of each call of a turn, by what the turn shows."""
+"""The calls to write and read back: the arguments of each call of a turn, by the turn's name."""
 
 _WORDS: Mapping[str, str] = {
     "system": "system messages",
@@ -52,10 +52,10 @@ _HOLDS = "genenv{}holds"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a checkpoint answered.
+    """The result of probing a checkpoint.
 
-    `ends` are the tokens that end a turn; `mended` says what genenv writes because the chat
-    template does not; `unread` what of calls is not read back equal.
+    `ends` are the tokens that end a turn; `mended` names what genenv writes because the chat
+    template does not; `unread` names the cases of calls that do not read back equal.
     """
 
     ends: tuple[str, ...]
@@ -64,19 +64,19 @@ class Probe:
 
     @property
     def lines(self) -> list[str]:
-        """The answers in words, for people."""
+        """The result in words, for people."""
         lines = [f"a turn ends with {' or '.join(self.ends)}", *self.mended]
         return [*lines, *(f"not read back equal: {case}" for case in self.unread)]
 
     @property
     def protocol(self) -> JsonObject:
-        """What a result has to say of how the checkpoint was played; {} where all is its own."""
+        """What a result records of how genenv played the checkpoint; {} where it mended nothing."""
         told = [*self.mended, *self.lines[1 + len(self.mended) :]]
         return {"chat template": "; ".join(told)} if told else {}
 
 
 def show_all(rendering: Rendering, mending: Mending, policy: Policy) -> None:
-    """Raise ModelError unless a template writes what this policy has to see, in one conversation.
+    """Raise ModelError unless a template writes all that this policy has to see.
 
     Both policies read messages of the system and of a user. pi_agent also sees its own turns and
     the tools' answers to them.
@@ -96,7 +96,7 @@ def show_all(rendering: Rendering, mending: Mending, policy: Policy) -> None:
 def check_opening(rendering: Rendering) -> None:
     """Raise ModelError where a prompt ends before what a template writes in front of a turn.
 
-    Such a template knows no `add_generation_prompt`: the model would have to write the head of its
+    Such a template ignores `add_generation_prompt`: the model would have to write the head of its
     own turn. Blanks are no head.
     """
     prompt = rendering.text([ASKED])
@@ -114,7 +114,7 @@ def check_opening(rendering: Rendering) -> None:
 
 
 def unread(rendering: Rendering, mending: Mending, ends: Sequence[int], says: Says) -> list[str]:
-    """Return the cases that are not read back equal from what the agent would have written."""
+    """Return the cases that genenv does not read back equal from the agent's tokens."""
     return [case for case in CASES if not _equal(rendering, mending, ends, says, case)]
 
 
@@ -131,7 +131,7 @@ def _equal(
 
 
 def _spelt(rendering: Rendering, mending: Mending, case: str) -> Iterator[str]:
-    """Yield the text of a turn as the template writes it, or as genenv asks for it."""
+    """Yield the text of a turn in the template's own form, or in the form that genenv asks for."""
     calls = [{"name": "look", "arguments": arguments} for arguments in CASES[case]]
     thinks = case.endswith("thought")
     if mending.tools:

@@ -1,7 +1,7 @@
-"""A checkpoint's chat template at work: conversations as text, and that text as token ids.
+"""Renders conversations with a checkpoint's chat template, and encodes the text as token ids.
 
-What neither the template nor the agent wrote is text: where a message or a tool spells a control
-token, its letters are encoded, not the token (`genenv_core.play.template.control`).
+Texts of messages and tools stay text: where one spells a control token, the tokenizer encodes its
+letters, not the token (`genenv_core.play.template.control`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from genenv_core.play.template.surroundings import UNSAID, answered, draws
 from genenv_core.types import JsonObject, Message
 
 CALL_ID = "genenv000"
-"""Nine letters and digits, as Mistral's templates demand it."""
+"""An id of nine letters and digits, as Mistral's templates demand."""
 
 OTHERS = frozenset({"user", "tool"})
-"""Roles whose texts the world writes: no token of the tokenizer is meant in them. What the domain
-and the agent write may hold the marks of calls and thoughts, which some tokenizers have as tokens.
-"""
+"""Roles whose texts come from outside: they may hold no token of the tokenizer. Texts of the domain
+and the agent may hold the marks of calls and thoughts, which are tokens of some tokenizers."""
 
 
 class TemplateRefused(ModelError):
@@ -35,9 +34,11 @@ class Rendering:
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        name: what to call the checkpoint in errors.
-        variables: what the template is given besides messages and tools, in every rendering;
-            `strftime_now` is the date that it gets.
+        name: the checkpoint's name in errors.
+        variables: what the template gets besides messages and tools, in every rendering;
+            `strftime_now` is its date.
+
+    Raises ModelError for a template that draws at random.
     """
 
     def __init__(self, tokenizer: Any, *, name: str, variables: Mapping[str, Any]) -> None:
@@ -51,7 +52,7 @@ class Rendering:
             for index, token in added.items()
             if index in special or not token.content.isspace()
         }
-        """The tokens that stand for themselves, by id: special ones, and those that were added."""
+        """The tokens that stand for themselves, by id: special ones and added ones."""
         source = str(tokenizer.chat_template)
         control = {
             token.content
@@ -77,9 +78,10 @@ class Rendering:
     ) -> str:
         """Return the text of a conversation, for `ids`.
 
-        With `opening`, it ends where the next turn of the agent begins. With `offered`, a template
-        that was two is the one for tools, also where none is shown. Raises `TemplateRefused` where
-        the template raises an error, and asks its surroundings for what no setting says.
+        With `opening`, it ends where the next turn of the agent begins. With `offered`, a
+        checkpoint with two templates renders the one for tools, even without tools. Raises
+        `TemplateRefused` where the template raises an error, and ModelError where it asks for a
+        date that no setting gives.
         """
         tokenizer = self.tokenizer
         none: list[Any] | None = [] if offered and self._parted else None
@@ -119,11 +121,11 @@ class Rendering:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def agents(self, text: str) -> str:
-        """Return a text that the agent could have written, for `ids`."""
+        """Return a text of the agent in the form for `ids`; the marks of calls stay tokens."""
         return self._lenient(text)
 
     def leading_marks(self, token_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return the ids up to the first that is neither a mark nor blank."""
+        """Return the ids before the first one that is neither a mark nor blank."""
         for place, token in enumerate(token_ids):
             if token not in self.marks and self.decode([token]).strip():
                 return tuple(token_ids[:place])
@@ -140,7 +142,7 @@ class Rendering:
         )
 
     def _told(self, message: Message) -> JsonObject:
-        """Return a message as templates take it; some want to know which call a tool answers."""
+        """Return a message for the template; some want to know which call a tool answers."""
         role = message["role"]
         named = {"tool_call_id": CALL_ID} if role == "tool" else {}
         mark = self._strict if role in OTHERS else self._lenient

@@ -1,7 +1,7 @@
-"""What a chat template may ask besides its messages: nothing in which two runs of one key differ.
+"""What a chat template may use besides its messages: nothing that differs between runs of one key.
 
-transformers gives a template today's date (`strftime_now`), and Jinja draws at random for it. Here
-a date comes from the configuration, as a variable of the template, so it is in the keys.
+transformers gives a template today's date (`strftime_now`), and Jinja draws at random for it. In
+genenv a date comes from the configuration, as a variable of the template, so it is in the keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 from genenv_core.config.sections.models import DATE
 
 UNSAID = "no date is set"
-"""What a template's question for the date raises where no date is set."""
+"""The error of a template that asks for the date where no setting gives one."""
 
 UNKNOWN = "the date is asked for in a form that is no text in the template"
 
@@ -24,10 +24,10 @@ _DRAWS = re.compile(r"\|\s*(random)\b|\b(lipsum)\s*\(")
 
 @lru_cache(maxsize=64)
 def answered(template: str, date: str | None) -> str:
-    """Return a template with a `strftime_now` of its own, which knows one date.
+    """Return a template with its own `strftime_now`, which returns one date.
 
-    With None, the function raises an error: a template is refused only where it really asks, and
-    not where a variable of its own, such as `date_string`, has said the date.
+    With None, the function raises an error: so only a template that really asks for the date fails,
+    and not one whose own variable, such as `date_string`, gives it.
     """
     if DATE not in template:
         return template
@@ -41,13 +41,13 @@ def answered(template: str, date: str | None) -> str:
 
 
 def draws(template: str) -> str | None:
-    """Return what a template draws at random with, None where it does not."""
+    """Return the name of what a template draws at random with, None without it."""
     found = _DRAWS.search(template)
     return found and (found[1] or found[2])
 
 
 def _forms(template: str) -> list[str]:
-    """Return the forms in which a template asks; seconds since 1970 depend on the time zone."""
+    """Return the forms of dates in a template, but no seconds since 1970: they need a time zone."""
     forms = {match[2] for match in _FORM.finditer(template)}
     return sorted(form for form in forms if "%s" not in form)
 

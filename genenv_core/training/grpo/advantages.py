@@ -1,4 +1,4 @@
-"""The advantages of GRPO: see `AgentUpdateKind.rule`."""
+"""The advantages of GRPO; `AgentUpdateKind.rule` names this module."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from genenv_core.training.updates.kind import Groups
 
 
 def grpo_advantages(groups: Groups, *, scale: bool) -> list[list[float]]:
-    """Return the advantages of GRPO, from the rewards of groups."""
+    """Return the advantages of GRPO, group by group, from the rewards of groups."""
     return [group_advantages(rewards, scale=scale) for rewards in groups]
 
 
 def advantages(settings: GrpoConfig, _: AgentUpdateConfig) -> Callable[[Groups], Groups]:
-    """Return what makes advantages of the rewards of all groups of an update."""
+    """Return a function from the rewards of all groups of an update to their advantages."""
     return partial(grpo_advantages, scale=settings.scale_rewards == "group")
 
 

@@ -1,4 +1,4 @@
-"""Stored rollouts of a GRPO update: read, checked whole, and cut into steps."""
+"""The stored rollouts of a GRPO update: reads them, checks them, and cuts them into steps."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _COLUMNS = {
     "truncated": pl.Boolean,
 }
 SEQUENCE = "sequence"
-"""The column that numbers the sequences of an attempt; only where an attempt has several."""
+"""The column that numbers the sequences of an attempt; rows have it only where one has several."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRollouts:
     """The rollouts of an update, row by row; a group is `group_size` adjacent rows.
 
-    Where fewer attempts of a group have a verdict, rows without a reward and without a sampled
-    token make it whole: TRL takes no mean over them, and they have no part in any loss.
+    Where fewer attempts of a group have a verdict, empty rows, without a reward and without a
+    sampled token, fill the group up. TRL's means leave them out, and they have no part in any loss.
 
     A further sequence of an attempt is a row too. It has no reward of its own, so that an attempt
     counts once in the mean of its group. Its advantage is that of its attempt's first row; `heads`
@@ -57,7 +57,7 @@ class StoredRollouts:
 
     @classmethod
     def read(cls, request: GrpoRequest) -> StoredRollouts:
-        """Return the checked rollouts of a request; `TrainingError` names group and value."""
+        """Return the checked rollouts of a request; a `TrainingError` names group and value."""
         who = f"pi_{request.policy.value}"
         frame = read_rows(request.rows, _COLUMNS, who, maybe={SEQUENCE: pl.Int64})
         several = SEQUENCE in frame.columns
@@ -91,11 +91,11 @@ class StoredRollouts:
         }
 
     def of_attempts(self, values: Sequence[Value]) -> list[Value]:
-        """Return for each row what `values` has, by row, for the first row of its attempt."""
+        """Return for each row the value of its attempt's first row; `values` has one a row."""
         return list(values) if self.heads is None else [values[head] for head in self.heads]
 
     def heads_within(self, groups: Sequence[str]) -> list[int]:
-        """Return, for rows of these whole groups, where each one's attempt begins among them."""
+        """Return for each row of whole groups the place of its attempt's first row among them."""
         size, heads = self.group_size, self.of_attempts(range(len(self.rewards)))
         firsts = [self.groups.index(group) * size for group in groups]
         return [
@@ -110,7 +110,7 @@ class StoredRollouts:
         return sum(map(sum, self.loss_mask))
 
     def near(self, logprobs: list[list[float]], most: float) -> StoredRollouts:
-        """Return the rollouts, with the loss where `logprobs` are at most `most` off the stored.
+        """Return the rollouts, with a loss only where `logprobs` are within `most` of the stored.
 
         A row of `logprobs` may be longer than its completion.
         """
@@ -119,9 +119,9 @@ class StoredRollouts:
         return self.only([[abs(a - b) <= most for a, b in zip(*row, strict=False)] for row in rows])
 
     def only(self, kept: list[list[bool]]) -> StoredRollouts:
-        """Return the rollouts, with the loss on no token but those that are `kept`.
+        """Return the rollouts, with a loss only on the tokens in `kept`.
 
-        The others become what observation tokens are: logprob 0, so that no ratio overflows.
+        The other tokens become like observation tokens: logprob 0, so that no ratio overflows.
         """
         rows = zip(self.loss_mask, kept, strict=True)
         mask = [[m if k else 0 for m, k in zip(*row, strict=True)] for row in rows]
@@ -130,7 +130,7 @@ class StoredRollouts:
         return replace(self, loss_mask=mask, logprobs=logprobs)
 
     def padded(self, rows: Sequence[int]) -> dict[str, torch.Tensor]:
-        """Return ids and masks of rows, filled up with 0: prompts on the left, as TRL does.
+        """Return ids and masks of rows, padded with 0: prompts on the left, as TRL pads them.
 
         Shapes: (rows, longest prompt), (rows, longest completion).
         """
@@ -184,10 +184,10 @@ def _check(frame: pl.DataFrame, group_size: int) -> None:
 
 
 def _check_sequences(frame: pl.DataFrame, loss_type: str) -> None:
-    """Raise `TrainingError` where rows are no sequences of attempts, or a loss cannot take them.
+    """Raise `TrainingError` for rows that are no sequences of attempts, or that a loss cannot take.
 
-    The loss `grpo` takes the mean of each row, so that an attempt of three sequences would count
-    three times.
+    The loss `grpo` takes the mean of each row, so an attempt of three sequences would count three
+    times.
     """
     number, before = pl.col(SEQUENCE), pl.col(SEQUENCE).shift().over("group_id")
     follows = (number == 0) | (number == before + 1).fill_null(value=False)
@@ -202,7 +202,7 @@ def _check_sequences(frame: pl.DataFrame, loss_type: str) -> None:
 
 
 def _whole(frame: pl.DataFrame, group_size: int) -> pl.DataFrame:
-    """Return the rows with empty ones behind each group that has fewer than `group_size`."""
+    """Return the rows with empty rows behind each group that has fewer than `group_size`."""
     if frame.height == frame["group_id"].n_unique() * group_size:
         return frame
     groups: list[pl.DataFrame] = []
@@ -241,9 +241,9 @@ class GroupBatches(StepBatches):
         return cut(groups * self._rows, most=self.micro, processes=self._processes)
 
     def stored(self, batch: dict[str, Any]) -> tuple[int, ...]:
-        """Return the indices of a micro-batch's stored rows; the step's first row for an empty one.
+        """Return the stored rows of a micro-batch, by index; an empty one has the step's first.
 
-        Processes of a sharded model compute in step, so one without a row computes that one.
+        Processes of a sharded model compute in step, so a process without a row computes that one.
         """
         groups, start, stop = batch["groups"], batch["start"], batch["stop"]
         rows = range(start, stop) if stop > start else range(1)

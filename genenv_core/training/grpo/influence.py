@@ -58,13 +58,13 @@ from genenv_core.training.updates.grpo import GrpoRequest
 
 CHANGE = 0.02
 """How far logprobs move between the two points of a difference, in nats: the root mean square over
-the answers' tokens. Short enough for a derivative, long enough for what float32 keeps of it: on
-agents of the quickstart and on tiny models alignments are within .5 % of the exact product. Fifty
-times as far they were up to 50 % off, because single tokens move twenty times as far as others.
-"""
+the answers' tokens. It is short enough for a derivative, and long enough for float32: on agents of
+the quickstart and on tiny models alignments are within .5 % of the exact product. With fifty times
+the distance they were up to 50 % off, because single tokens move twenty times as far as others."""
 
 TRIAL = 1e-5
-"""First try of a shift, as a share of the length of the weights, from which the shift follows."""
+"""The first shift to try, as a share of the length of the weights; from it the final shift
+follows."""
 
 Logprobs = list[list[float]]
 
@@ -72,7 +72,7 @@ Logprobs = list[list[float]]
 def influence(request: GrpoRequest, answers: Sequence[ScoredAnswer]) -> list[GroupInfluence]:
     """Return the alignment of each group of an update with the answers, in the order of the rows.
 
-    It runs in this process, in float32, before or after the update, and changes nothing. Raises
+    It computes in this process, in float32, before or after the update, and changes nothing. Raises
     TrainingError for unusable rows, for no answer, and where no answer has a gradient.
     """
     rollouts = StoredRollouts.read(request)
@@ -119,7 +119,7 @@ def _aligned(
 
 
 class _WeightLine:
-    """The weights of a model along a direction of length 1, given by the name of a weight."""
+    """A model's weights along a direction of length 1, whose parts are named like the weights."""
 
     def __init__(self, model: Any, direction: dict[str, torch.Tensor]) -> None:
         weights = {name: p for name, p in model.named_parameters() if name in direction}
@@ -127,7 +127,7 @@ class _WeightLine:
         self.length = math.hypot(*(float(weight.detach().norm()) for weight in weights.values()))
 
     def around(self, shift: float, score: Callable[[], Logprobs]) -> tuple[Logprobs, Logprobs]:
-        """Return what `score` gives a shift ahead of the start, and behind it."""
+        """Return the results of `score` with the weights a shift ahead of the start and behind."""
         self._move(shift)
         ahead = score()
         self._move(-2 * shift)
@@ -149,7 +149,7 @@ def _rms(around: tuple[Logprobs, Logprobs]) -> float:
 
 
 def _between(ahead: list[list[float]], behind: list[list[float]]) -> list[list[float]]:
-    """Return the logprobs at the start, but for terms of the second order."""
+    """Return the logprobs at the start, up to terms of the second order."""
     rows = zip(ahead, behind, strict=True)
     return [[(a + b) / 2 for a, b in zip(*row, strict=True)] for row in rows]
 
@@ -160,13 +160,13 @@ def alignments(
     slopes: list[list[float]],
     settings: GrpoConfig,
 ) -> list[GroupInfluence]:
-    """Return the alignment of each group from what its tokens have.
+    """Return the alignment of each group, from values of its tokens.
 
     Args:
         rollouts: rows of the update, whole groups adjacent.
         logprobs: of each row's tokens under the weights that the update starts from.
         slopes: derivative of each of them along the gradient of J, times its length.
-        settings: clips, normalisation, and whether advantages are scaled.
+        settings: clips, normalisation, and whether to scale advantages.
     """
     size, found = rollouts.group_size, list[GroupInfluence]()
     heads = rollouts.of_attempts(range(len(rollouts.rewards)))
@@ -202,7 +202,7 @@ def alignments(
 def _ratio(difference: float, advantage: float, settings: GrpoConfig) -> float:
     """Return the ratio of a token whose logprob is `difference` above the sampled one.
 
-    0 where the loss clips it and so has no gradient.
+    It is 0 where the loss clips the ratio, so that it has no gradient.
     """
     ratio = math.exp(difference)
     if advantage > 0:
@@ -216,7 +216,7 @@ def answer_gradient(
 ) -> dict[str, torch.Tensor]:
     """Return the gradient of the answers' mean probability, by the name of a trained weight.
 
-    `most` rows are computed at a time.
+    It computes at most `most` rows at a time.
     """
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     prompts = [list(one.prompt_ids) for one in answers]

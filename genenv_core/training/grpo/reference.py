@@ -1,4 +1,4 @@
-"""The logprobs of stored rows under a frozen reference: each row is scored once an update."""
+"""The logprobs of stored rows under a frozen reference, which scores each row once an update."""
 
 # torch has partial types only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -13,10 +13,10 @@ Rows = tuple[int, ...]
 
 
 class ReferenceScores:
-    """Scores of rows, kept for the passes after the first.
+    """Scores of rows, stored for the passes after the first.
 
-    Which rows are scored together changes rounding. A row is scored with those of its micro-batch
-    in the first pass, whichever pass asks for it, so that a resumed update ends on the same bits.
+    The rows in one forward pass decide how it rounds. So `of` always scores a row together with its
+    micro-batch in the first pass, whichever pass asks, and a resumed update ends on the same bits.
 
     Args:
         micro_batches: those of the first pass, indices of stored rows; they have every row.

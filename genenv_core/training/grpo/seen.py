@@ -1,4 +1,4 @@
-"""What an update of pi_agent saw of the sampled tokens that count in its loss."""
+"""The counts of an update of pi_agent, over the sampled tokens that its loss counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Seen:
-    """What the loop saw: sums over sampled tokens."""
+    """Sums over sampled tokens, and how often the loop visited the rows of each group."""
 
     tokens: int = 0
     entropy: float = 0.0
@@ -18,7 +18,7 @@ class Seen:
     rows: Counter[str] = field(default_factory=Counter[str])
 
     def add(self, step: list[Seen]) -> None:
-        """Add what each process saw of one step."""
+        """Add the counts of all processes in one step."""
         for own in step:
             self.tokens += own.tokens
             self.entropy += own.entropy

@@ -66,11 +66,12 @@ from genenv_core.training.updates.grpo import GrpoRequest
 class RolloutTrainer(StepTrainer, GRPOTrainer):
     """TRL's GRPOTrainer, which looks up stored groups by id instead of generating.
 
-    A subclass has the loss: `_compute_loss`, and `_scales`, what it needs of a whole step for it.
+    A subclass adds the loss in `_compute_loss`, and in `_scales` what it needs of a whole step for
+    it.
     """
 
     clips = False
-    """Whether the loss clips ratios, so that `clip_fraction` is among its metrics."""
+    """Whether the loss clips ratios; then `clip_fraction` is among its metrics."""
     summed = ("loss", "kl")
     step_batches: GroupBatches
 
@@ -83,7 +84,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         request: GrpoRequest,
         home: Path,
     ) -> None:
-        """`reference` is pi_agent^0 where the KL is to it; None: the policy without its adapter."""
+        """Take pi_agent^0 as `reference` where the KL is to it, else None."""
         settings = request.settings
         self.rollouts = rollouts
         self.step_batches = GroupBatches(
@@ -146,12 +147,12 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         )
 
     def _loss_arguments(self, request: GrpoRequest) -> dict[str, Any]:
-        """Return the fields of TRL's configuration that its loss reads; none for another loss."""
+        """Return the fields of TRL's configuration that its loss reads; {} for another loss."""
         del request
         return {}
 
     def _look_up(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
-        """Return the stored rows of the prompts, which are group ids, each once per member."""
+        """Return the stored rows of the prompts, which are group ids, one for each row."""
         taken: Counter[str] = Counter()
         rows: list[int] = []
         for group in prompts:
@@ -169,7 +170,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         }
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        beta, self.beta = self.beta, 0.0  # the reference is scored by micro-batch
+        beta, self.beta = self.beta, 0.0  # `_reference` scores by micro-batch
         try:
             output = super()._generate_and_score_completions(inputs)
         finally:
@@ -181,14 +182,14 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         return output
 
     def _calculate_rewards(self, inputs: list[dict[str, Any]], *_: Any) -> Any:
-        """Return the stored rewards, (rows, 1), with NaN for none: TRL would warn of each."""
+        """Return the stored rewards, (rows, 1), or NaN, of which TRL's own method would warn."""
         own = [[math.nan if row["reward"] is None else row["reward"]] for row in inputs]
         return gather(torch.tensor(own, dtype=torch.float32, device=self.accelerator.device))
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """Return one micro-batch: rows start..stop of the step that `GroupBatches` describes.
 
-        Where a step has fewer rows than processes, an empty one is a row of weight 0.
+        Where a step has fewer rows than processes, a process without a row gets one of weight 0.
         """
         self._leave_out_mismatches()
         groups, start, stop = (generation_batch[name] for name in ("groups", "start", "stop"))
@@ -213,7 +214,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         return inputs
 
     def _reference(self, rows: tuple[int, ...], inputs: dict[str, Any]) -> Any:
-        """Return the logprobs of a micro-batch, these stored rows, under the reference."""
+        """Return the reference's logprobs of a micro-batch, which consists of these stored rows."""
         if self.training.sharded:  # its processes would not score at the same times
             return self._under_reference(inputs)
         return self._references.of(rows, inputs["completion_ids"].size(1))
@@ -248,7 +249,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
 
     def _leave_out_mismatches(self) -> None:
-        """Take the loss off tokens whose logprobs now and when sampled are too far apart, once."""
+        """Drop, once, the loss of tokens whose logprobs now and at sampling differ too much."""
         most, self._max_mismatch = self._max_mismatch, None
         if most is None:
             return
@@ -258,7 +259,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self._mismatch = {"mismatch_masked": share}
 
     def _starting_logprobs(self) -> list[list[float]]:
-        """Return the logprobs of all rows under the current weights, padding behind them."""
+        """Return the logprobs of all rows under the current weights, with padding at their ends."""
         processes, rows = self.training.processes, len(self.rollouts.rewards)
         batches = cut(rows, most=self.step_batches.micro, processes=processes)
         own: list[list[list[float]]] = []
@@ -287,16 +288,16 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         return scored
 
     def _at_once(self, row: int, completion: int) -> bool:
-        """Return whether padded rows of so many tokens are scored without TRL's tiled head.
+        """Return whether to score padded rows of so many tokens without TRL's tiled head.
 
-        On a CPU it computes the logits of the prompts too: three times what a step of a small model
-        with short answers takes otherwise.
+        On a CPU that head computes the logits of the prompts too, which takes three times as long
+        as a step of a small model with short answers.
         """
         on_cpu = self.accelerator.device.type == "cpu"
         return on_cpu and all_logits_fit(self.vocabulary, row, completion, self.training.precision)
 
     def _scales(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Return what the loss of a micro-batch needs of its step; the reference comes after it."""
+        """Return what the loss of a micro-batch needs of its step; the reference comes later."""
         del inputs
         return {}
 
@@ -321,9 +322,9 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             self.add(kl=float((gap.exp() - gap - 1).mean() * share))
 
     def _clipped(self, inputs: dict[str, Any], mask: Any, ratio: Any) -> int:
-        """Return how many of the sampled tokens of a micro-batch, with these ratios, are clipped.
+        """Return how many of a micro-batch's sampled tokens, with these ratios, the loss clips.
 
-        Called where a loss `clips` and where none does.
+        The trainer calls it for every loss; one that does not clip returns 0.
         """
         del inputs, mask, ratio
         return 0
@@ -344,7 +345,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self.seen = Seen(**(seen | {"rows": Counter(seen["rows"])}))
 
     def outcome(self) -> UpdateOutcome:
-        """Return the metrics; `TrainingError` unless each row was trained `passes` times."""
+        """Return the metrics; `TrainingError` unless the loop visited each row `passes` times."""
         expected = int(self.args.num_train_epochs) * self.rollouts.group_size
         for group in self.rollouts.groups:
             if self.seen.rows[group] != expected:
@@ -359,7 +360,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
 
 
 def stored_reward(*, reward: list[float | None], **_: Any) -> list[float | None]:
-    """Return the stored rewards; TRL wants a function, and the trainer asks none."""
+    """Return the stored rewards; TRL demands such a function, and this trainer never calls it."""
     return reward
 
 
@@ -384,7 +385,7 @@ def trainer_of(
     request: GrpoRequest,
     home: Path,
 ) -> Trainer:
-    """Return the trainer of an update; TrainingError where its KL has no reference."""
+    """Return the trainer of an update; raises TrainingError where its KL has no reference."""
     to_start = request.settings.kl_coef and request.reference is None
     if to_start and not request.training.lora.rank and has_adapter(request.checkpoint):
         raise TrainingError(

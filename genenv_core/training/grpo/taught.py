@@ -1,4 +1,4 @@
-"""What measuring a group's influence takes and gives; light, for callers that load no torch."""
+"""The input and the result of measuring a group's influence; imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ScoredAnswer(NamedTuple):
-    """A reference answer as the attempt that says it: `mask` is 1 where the agent says a token."""
+    """A reference answer as the tokens of an attempt; `mask` is 1 where the agent says a token."""
 
     prompt_ids: Sequence[int]
     token_ids: Sequence[int]
@@ -17,7 +17,7 @@ class ScoredAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupInfluence:
-    """What a group of rollouts did, by the measure: `tokens` of it count in the loss."""
+    """The influence of one group of rollouts; `tokens` of it count in the loss."""
 
     group_id: str
     alignment: float

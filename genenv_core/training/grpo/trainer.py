@@ -48,7 +48,7 @@ from genenv_core.training.updates.grpo import GrpoRequest
 
 
 class StoredRolloutTrainer(RolloutTrainer):
-    """The trainer of an update by GRPO."""
+    """The trainer of a GRPO update."""
 
     clips = True
 
@@ -94,7 +94,7 @@ class StoredRolloutTrainer(RolloutTrainer):
 
 @contextmanager
 def _alone(accelerator: Any) -> Generator[None]:
-    """Return a context in which TRL's metrics, which nobody reads, ask no other process.
+    """Return a context in which this process alone computes TRL's metrics, which nobody reads.
 
     TRL gathers one number a row, and processes may have unequal numbers of rows.
     """
@@ -111,10 +111,11 @@ def _same(tensor: Any, **_: Any) -> Any:
 
 
 def update(request: GrpoRequest, stop: Callable[[], bool]) -> UpdateResult:
-    """Return the agent after one GRPO update on `request.rows`, saved in `request.output`.
+    """Return the result of one GRPO update on `request.rows`; the agent is in `request.output`.
 
-    Metrics: loss, kl and grad_norm are the last optimizer step's; entropy, ratio_mean, ratio_max
+    Metrics: loss, kl and grad_norm are the last optimizer step's. entropy, ratio_mean, ratio_max
     and clip_fraction are over all sampled tokens of the update that count in the loss (0 if none
-    does); reward_mean and reward_std over its rows; mismatch_masked is there with `max_mismatch`.
+    does). reward_mean and reward_std are over its rows. mismatch_masked is there with
+    `max_mismatch`.
     """
     return carry_out(request, stop, StoredRollouts.read, partial(trainer_of, StoredRolloutTrainer))

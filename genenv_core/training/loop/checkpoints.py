@@ -54,18 +54,18 @@ from genenv_core.training.warm_start.request import note_step
 log = logging.getLogger("genenv.training")
 
 STATE = "state"
-"""Stem of the files with weights and optimizer."""
+"""Stem of the names of the files with weights and optimizer."""
 
 _COUNTERS, _TENSORS, _SEAL = "update.json", "update", "seal.json"
 _TRAINER_STATE, _LOSSES = "trainer_state.json", "losses"
 _LOCK = "lock"
 LOCK_WAIT_S = 10.0
-"""How long a folder that another process uses is waited for: the worker of a killed run ends within
+"""Seconds to wait for a folder that another process uses: the worker of a killed run ends within
 moments, a process that was stopped may stay for ever."""
 
 
 class Resumable(Protocol):
-    """A trainer with numbers of its own in its checkpoints, as they are between two steps.
+    """A trainer that stores numbers of its own in checkpoints, as they are between two steps.
 
     `loss` is that of the last finished step, over all processes.
     """
@@ -74,7 +74,7 @@ class Resumable(Protocol):
     def loss(self) -> float: ...
 
     def counters(self) -> dict[str, Any]:
-        """Return what the update has counted so far, as JSON values."""
+        """Return the update's counts so far, as JSON values."""
         ...
 
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -91,7 +91,7 @@ class Resumable(Protocol):
 
 
 class _Seal(Record):
-    """Written last: `files` is relative name -> sha256 of every other file of the checkpoint."""
+    """The file written last; `files` maps the checkpoint's other files to their sha256."""
 
     request: str
     step: int
@@ -99,10 +99,10 @@ class _Seal(Record):
 
 
 class CheckpointKeeper(TrainerCallback):
-    """Makes the checkpoints of one update, finds the one to continue from, and ends it on demand.
+    """Makes the checkpoints of one update, finds the one to continue from, and stops it on request.
 
     `with` locks the folder; `folder` is None without one, also when another process uses it.
-    `resumed_at` is the number of optimizer steps before the checkpoint found, 0 without one.
+    `resumed_at` is the number of optimizer steps before the checkpoint it found, 0 without one.
     """
 
     def __init__(self, request: UpdateRequest, stop: Callable[[], bool]) -> None:
@@ -155,7 +155,7 @@ class CheckpointKeeper(TrainerCallback):
         return str(newest)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock; model and optimizer are in place."""
+        """Start the clock; the loop calls it once model and optimizer are in place."""
         assert self._trainer is not None
         if not self.resumed_at:
             self._trainer.begin()
@@ -201,7 +201,7 @@ class CheckpointKeeper(TrainerCallback):
 
     @cached_property
     def _request(self) -> str:
-        """The request's digest. An update without a checkpoint never reads its models for it."""
+        """The request's digest; an update without a checkpoint never computes it."""
         return request_digest(self._asked)
 
     def _newest(self) -> Path | None:
@@ -215,7 +215,7 @@ class CheckpointKeeper(TrainerCallback):
         return None
 
     def _flaw(self, folder: Path) -> str:
-        """Return why a sealed checkpoint cannot be used, '' when it can."""
+        """Return why the update cannot use a sealed checkpoint, '' for a sound one."""
         try:
             seal = _Seal.model_validate_json((folder / _SEAL).read_bytes())
         except ValidationError:
@@ -231,7 +231,7 @@ class CheckpointKeeper(TrainerCallback):
         return f"altered, missing or unknown: {', '.join(wrong[:3])}" if wrong else ""
 
     def _needed(self) -> set[str]:
-        """Return the files that an update needs to continue from the same numbers."""
+        """Return the files that an update needs to continue with the same numbers."""
         parts = [
             name
             for stem in (STATE, _TENSORS)
@@ -258,7 +258,7 @@ class CheckpointKeeper(TrainerCallback):
 
 
 def request_digest(request: UpdateRequest) -> str:
-    """Return a digest of everything an update depends on: files by content, not by name."""
+    """Return a digest of all that an update depends on; files count by content, not by name."""
     files = {"checkpoint", "initial", "reference", "output", "rows", "checkpoints", "noted"}
     files |= {"follows", "leaves"}
     weights = [sorted(model.glob("*.safetensors")) for model in request.models]
@@ -277,7 +277,7 @@ def request_digest(request: UpdateRequest) -> str:
 
 
 def _taken(folder: Path) -> IO[bytes] | None:
-    """Return the lock of a folder, None when another process keeps it."""
+    """Return the lock of a folder, None when another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock, end = (folder / _LOCK).open("ab"), time.monotonic() + LOCK_WAIT_S
     while True:

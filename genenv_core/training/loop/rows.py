@@ -14,9 +14,9 @@ from genenv_core.errors import GenenvError, TrainingError
 def read_rows(
     path: Path, columns: dict[str, Any], policy: str, *, maybe: dict[str, Any] | None = None
 ) -> pl.DataFrame:
-    """Return the rows of an update with exactly `columns`, cast; `TrainingError` when unusable.
+    """Return the rows of an update with exactly `columns`, cast; `TrainingError` for unusable ones.
 
-    Of the columns `maybe` those that are there come behind them.
+    Those of the columns `maybe` that the file has come behind them.
     """
     try:
         frame = pl.read_parquet(path, glob=False)

@@ -1,10 +1,10 @@
-"""What the trainers share: given batches, checkpoints as safetensors, no telemetry.
+"""What the trainers share: ready batches, checkpoints as safetensors, no telemetry.
 
 - `StepBatches`, and no counter inside the library, names the rows of each micro-batch: so a resumed
   loop that skips batches trains the right rows.
-- Several processes take the micro-batches in turn. A step's loss is divided by a count over the
-  rows of all processes; the loss of each is multiplied by their number, because DDP, FSDP and
-  DeepSpeed average gradients where a sum is meant.
+- Several processes take the micro-batches in turn. The loss divides by a count over the rows of all
+  processes. Each process multiplies its loss by their number, because DDP, FSDP and DeepSpeed
+  average gradients where the loss needs a sum.
 """
 
 # TRL, transformers and datasets come without complete types.
@@ -44,8 +44,11 @@ from schemas.enums import UpdateAction
 
 
 def shared_arguments(home: Path, request: UpdateRequest) -> Any:
-    """Return the TrainingArguments that all updates share: constant rate (`StepTrainer` warms it
-    up), silent, no schedule of checkpoints (the keeper asks for them; they go to `home`)."""
+    """Return the TrainingArguments that all updates share.
+
+    The rate is constant (`StepTrainer` warms it up), output is off, and there is no schedule of
+    checkpoints: the keeper asks for them, and they go to `home`.
+    """
     training = request.training
     return {
         "output_dir": str(home),
@@ -88,7 +91,7 @@ class StepBatches(Dataset[Any]):
 
 
 class UpdateOutcome(NamedTuple):
-    """What an update did, as its loss sees it; the fields are those of `UpdateResult`."""
+    """The result of an update as its loss sees it; the fields are those of `UpdateResult`."""
 
     metrics: dict[str, float]
     action: UpdateAction = UpdateAction.UPDATED
@@ -96,8 +99,7 @@ class UpdateOutcome(NamedTuple):
 
 
 class StepTrainer:
-    """Mixin for TRL trainers: given batches, no telemetry, gradients checked each step, and
-    checkpoints that are safetensors.
+    """A mixin for TRL trainers: ready batches, no telemetry, checked gradients, safetensors.
 
     It is a `checkpoints.Resumable`: a subclass adds the counts of its result to `counters` and
     takes them back in `restore`. Between two steps they are the same in every process.
@@ -109,12 +111,12 @@ class StepTrainer:
     step_batches: Any
     training: TrainingConfig
     step_values: dict[str, float]
-    """Those of the last finished step, over all processes."""
+    """The `summed` values of the last finished step, over all processes."""
     grad_norm: float = 0.0
     follows: Path | None = None
-    """Folder where an earlier update has left its weights and optimizer (`leave`)."""
+    """The folder in which an earlier update left its weights and optimizer (`leave`), if any."""
     warmup_steps: int = 0
-    """First steps of an update whose learning rate is below its value."""
+    """How many first steps of an update have a learning rate below its value."""
     accelerator: Any
     args: Any
     model: Any
@@ -137,20 +139,20 @@ class StepTrainer:
             self._shares[name] += share
 
     def leave(self, folder: Path) -> None:
-        """Write weights and optimizer, each process its part; `follows` goes on from them."""
+        """Write weights and optimizer, each process its part, for an update that `follows`."""
         folder.mkdir(parents=True, exist_ok=True)
         tensors = optimizer_tensors(self.model, self.optimizer)
         save_tensors(tensors, folder, STATE, sharded=self.training.sharded)
 
     def check_processes(self) -> None:
-        """Raise `TrainingError` unless there are as many processes as the batches are for."""
+        """Raise `TrainingError` unless as many processes run as the batches are cut for."""
         if ranks.count() != self.training.processes:
             raise TrainingError(
                 f"training.processes is {self.training.processes} and {ranks.count()} run"
             )
 
     def outcome(self) -> UpdateOutcome:
-        """End the update after its last step and return what it did."""
+        """End the update after its last step, and return its result."""
         raise NotImplementedError
 
     def counters(self) -> dict[str, Any]:
@@ -174,12 +176,12 @@ class StepTrainer:
         """Load nothing yet: the loop asks again once model and optimizer are in place."""
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Take weights and optimizer back, in place; a constant rate has no schedule to restore."""
+        """Take back weights and optimizer; a constant rate has no schedule to restore."""
         if checkpoint is not None:
             self._take_back(Path(checkpoint))
 
     def begin(self) -> None:
-        """Take over the weights and the optimizer of the update that this one `follows`."""
+        """Take weights and optimizer from the update that this one `follows`, if any."""
         if self.follows is not None:
             self._take_back(self.follows)
 
@@ -233,7 +235,7 @@ def unchanged(rows: Any) -> Any:
 
 
 def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
-    """Return the number of optimizer steps of the update, those before a resumption included."""
+    """Train; return the update's optimizer steps, also those before a resumption."""
     if (deepspeed := trainer.accelerator.state.deepspeed_plugin) is not None:
         # With bfloat16 it would add up and exchange gradients in that, whatever their number is.
         sums = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
@@ -246,13 +248,14 @@ def train_quietly(trainer: Any, keeper: CheckpointKeeper) -> int:
 def warmed_up(step: int, warmup_steps: int) -> float:
     """Return the share of the learning rate in step 0, 1, ...: it rises in equal parts to 1.
 
-    Adam's first step is the sign of the gradient at full length, whatever the gradient's size.
+    Without a warm-up, Adam's first step has full length along the sign of the gradient, however
+    small the gradient is.
     """
     return min(1.0, (step + 1) / (warmup_steps + 1))
 
 
 def checked(value: float, place: str) -> float:
-    """Return a finite `value`; else raise `NumericalError`, which says what to do in training."""
+    """Return a finite `value`; else raise `NumericalError`, which names `place` and what to do."""
     if bad := not_finite([(place, value)]):
         raise NumericalError(f"{bad}: lower the learning rate or look at the rows")
     return value

@@ -1,4 +1,4 @@
-"""The path of every update, whatever its loss: rows, policy, training, checkpoint, result.
+"""The course of every update, whatever its loss: rows, policy, training, checkpoint, result.
 
 It runs in a quiet and seeded process, with a scratch folder and a device.
 """
@@ -64,10 +64,10 @@ def carry_out(
     read: Callable[[Request], Rows],
     trainer_of: Callable[[LoadedPolicy, Rows, Request, Path], Any],
 ) -> UpdateResult:
-    """Return what an update did; the policy after it is saved in `request.output`.
+    """Return the result of an update, which saves the policy in `request.output`.
 
     `read` returns the checked rows; `trainer_of` returns the `StepTrainer` of the loss, with its
-    checkpoints in the given folder. `stop` is called after each optimizer step; True ends the
+    checkpoints in the given folder. The loop calls `stop` after each optimizer step; True ends the
     update with `Stopped`.
     """
     rows = read(request)
@@ -111,8 +111,8 @@ def alone(request: UpdateRequest) -> Generator[None]:
     """Return a context in which an update runs alone, seeded, silent and with its threads.
 
     A foreign exception becomes a `TrainingError`; when memory runs out, an `OutOfMemory` that names
-    the setting to lower. Afterwards random states, thread count and log levels are as before, and
-    what the update left in memory is freed: a trainer is a cycle of references, as large as four
+    the setting to lower. At the end it restores random states, thread count and log levels, and
+    frees what the update left in memory: a trainer is a cycle of references, as large as four
     copies of its model.
     """
     what, micro_batch_rows = request.what, request.settings.micro_batch_rows
@@ -124,9 +124,9 @@ def alone(request: UpdateRequest) -> Generator[None]:
         stack.callback(random.setstate, random.getstate())
         stack.callback(np.random.set_state, np.random.get_state())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        # TRL's loop collects garbage when it starts, and the update does when it ends; frozen, the
-        # process's own objects (a third of a second after the imports) are looked through neither
-        # time. The collection comes first: an unfrozen object is hardly ever looked at again.
+        # TRL's loop collects garbage when it starts, and the update does when it ends. Neither
+        # looks through frozen objects: the process's own take a third of a second after the
+        # imports. The update collects before it unfreezes them, into the oldest generation.
         gc.freeze()
         stack.callback(gc.unfreeze)
         stack.callback(_give_back)
@@ -160,7 +160,7 @@ def alone(request: UpdateRequest) -> Generator[None]:
 def _give_back() -> None:
     """Free what an update left, and give the memory back to the system and to the GPU.
 
-    glibc would keep it while the run samples: 2.2 GB after an update of 171 M weights. So would
+    glibc would hold it while the run samples: 2.2 GB after an update of 171 M weights. So would
     torch on a GPU, where another process samples.
     """
     gc.collect()
@@ -170,7 +170,7 @@ def _give_back() -> None:
 
 
 def _let_go(error: BaseException) -> None:
-    """Empty the frames that an error came through, which refer to the trainer."""
+    """Empty the frames on an error's way: they refer to the trainer."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
@@ -208,9 +208,10 @@ def _silence() -> Generator[None]:
 
 @contextmanager
 def workspace(output: Path, *given: Path) -> Generator[Path]:
-    """Return a scratch folder beside `output`, deleted at the end; refuse to overwrite `given`.
+    """Yield a scratch folder beside `output`, and delete it at the end.
 
-    The processes of an update share it; the first one makes and removes it.
+    The processes of an update share it; the first one makes and removes it. Raises TrainingError
+    where `output` is one of the paths in `given`.
     """
     for path in given:
         if path.resolve() == output.resolve():
@@ -228,9 +229,10 @@ def workspace(output: Path, *given: Path) -> Generator[Path]:
 
 
 def device_memory(training: TrainingConfig) -> float | None:
-    """Return the bytes of a device that the update may fill: the least of all its processes'.
+    """Return the bytes of a device that the update may fill; None: no limit.
 
-    Raises `TrainingError` where a GPU is configured and torch finds none.
+    It is the least over all its processes. Raises `TrainingError` where the configuration wants a
+    GPU and torch finds none.
     """
     limit = None if training.memory_gb is None else training.memory_gb * GB
     if training.device == "cpu":

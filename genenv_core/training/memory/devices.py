@@ -1,4 +1,4 @@
-"""The GPUs of this machine, as the driver's own tool lists them: without loading torch."""
+"""Lists the GPUs of this machine by the driver's own tool, without loading torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
 _MIB = 2**20
 ANSWER_S = 20.0
-"""How long the driver may take to answer."""
+"""Seconds that the driver may take to answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,19 +33,20 @@ Request = TypeVar("Request", bound=UpdateRequest)
 
 GB = 1e9
 USABLE = 0.92
-"""Share of a device's memory that an update may fill; allocators lose some to fragments."""
+"""Share of a device's memory that an update may fill; fragments take some of the rest."""
 RUNTIME_BYTES = 1.5 * GB
-"""CUDA's context, cuBLAS' and NCCL's buffers; none of it on a CPU."""
+"""CUDA's context and the buffers of cuBLAS and NCCL; a CPU has no such part."""
 
 _LAYER = {"float32": (40, 16, 4), "bfloat16": (40, 11, 2)}
-"""Bytes kept of a layer for a token: of each hidden unit, each MLP unit, each position (mask)."""
+"""Bytes that a layer stores for a token: of each hidden unit, each MLP unit, each position
+(mask)."""
 _SHARED_MASK = 4
-"""Bytes of each position for a token, once for all layers, of rows with shared prefixes: there a
-position is one of the whole micro-batch."""
+"""Bytes of each position for a token, stored once for all layers, in rows with shared prefixes: a
+position there is one of the whole micro-batch."""
 _INPUT_OF_LAYER = 4
-"""Bytes of each hidden unit that gradient checkpointing keeps of a layer for a token."""
+"""Bytes of each hidden unit that gradient checkpointing stores of a layer for a token."""
 _OUTSIDE = 12
-"""Bytes of each hidden unit kept for a token before the first and behind the last layer."""
+"""Bytes of each hidden unit stored for a token before the first and behind the last layer."""
 _WHOLE_LOGITS = 20
 """Bytes of each (completion token, vocabulary entry) where a loss has all logits at once, five
 values in float32, as in an update with a cap on its KL: in a step the logprobs, their exponential,
@@ -54,23 +55,25 @@ the reference's logprobs too, where they are not kept for the next step); where 
 both logprobs, the exponential, the difference, the product. A tiled loss with shared prefixes has
 no more: the logprobs, their exponential, its product, gradients."""
 REFERENCE_CACHE_VALUES = 2**24
-"""Reference logprobs that an update with a cap on its KL keeps between steps, 64 MiB in float32; of
-more it keeps what the reference's last layer gave, unless that is sharded."""
+"""Most reference logprobs that an update with a cap on its KL stores between steps, 64 MiB in
+float32. Where there are more, it stores the output of the reference's last layer, unless that is
+sharded."""
 _TILE = 32768
 """Vocabulary entries that TRL's tiled head computes at once (its _CHUNKED_LOGPROB_CHUNK_SIZE)."""
 _TILE_TOKENS = 4096
-"""Tokens that it computes at once."""
+"""Tokens that TRL's tiled head computes at once."""
 _BYTES_OF_TILE = {"float32": (33, 4), "bfloat16": (31, 2)}
 """Bytes of each (token, entry of a tile) in its backward pass, which begins while everything is
 kept: on a CPU by torch (measured on TRL 1.16), on a GPU by a kernel that works in place."""
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""What models of several experts a layer call their number."""
+"""The fields with the number of experts, in configurations of models with several experts a
+layer."""
 
 _SIZES = (
     "num_attention_heads", "hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size",
 )  # fmt: skip
-"""Fields of config.json without which nothing can be counted."""
+"""Fields of config.json that the estimate needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,9 @@ class DecoderShape:
     stored_bytes: int
     """Bytes of a stored weight."""
     head: int
-    """Width of an attention head: hidden / heads, or what a model says, as Qwen3 does."""
+    """Width of an attention head: hidden / heads, or the model's own value, as in Qwen3."""
     head_norms: bool = False
-    """Whether queries and keys have a norm, as in Qwen3."""
+    """Whether queries and keys pass through a norm, as in Qwen3."""
 
     @classmethod
     def read(cls, checkpoint: Path) -> DecoderShape:
@@ -110,7 +113,8 @@ class DecoderShape:
     def of(cls, config: dict[str, Any]) -> DecoderShape:
         """Return the shape in the values of a config.json.
 
-        Raises ValueError, which goes on after the file's name, for other architectures.
+        Raises ValueError for other architectures; its text completes a sentence that begins with
+        the file.
         """
         for name in _EXPERTS:
             if config.get(name):
@@ -178,18 +182,19 @@ class Job:
     completion_tokens: int
     gradient_checkpointing: bool
     reference: KlReference | None
-    """The model of a KL that is held beside the policy; None: the KL needs no other weights."""
+    """The KL's model that the device holds beside the policy; None: the KL needs no other
+    weights."""
     rows: int = 1
-    """Rows of a micro-batch as configured."""
+    """Rows of a micro-batch, as configured."""
     leash_tokens: int = 0
-    """Completion tokens of all rows that a capped KL is along."""
+    """Completion tokens of all rows along which a capped KL is computed."""
     leash_rows: int = 0
-    """Their number."""
+    """The number of those rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes of one device: by name those of no micro-batch, and those of one row."""
+    """The bytes on one device: by name those without any row, and those of one row."""
 
     fixed: dict[str, float]
     row: float
@@ -199,7 +204,7 @@ class MemoryEstimate:
         return sum(self.fixed.values()) + rows * self.row
 
     def largest(self, memory: float) -> int:
-        """Return the most rows of a micro-batch that fit into so many bytes, 0 for none."""
+        """Return the most rows of a micro-batch that fit into `memory` bytes, 0 if none fits."""
         return max(0, int((memory * USABLE - sum(self.fixed.values())) // self.row))
 
     def line(self, rows: int) -> str:
@@ -210,10 +215,11 @@ class MemoryEstimate:
 
 
 def reference_of(kl: KlReference | None, lora: LoraConfig, *, moved: bool) -> KlReference | None:
-    """Return the model that a KL to this checkpoint needs beside the policy, None without one.
+    """Return which model a KL to this checkpoint needs beside the policy, None for no further one.
 
-    With adapters, the policy's own weights serve: as a start with a copy of the adapter, as the
-    first checkpoint without one, but not once adapters were merged and the policy has `moved`.
+    With adapters, the policy's own weights serve: with a copy of the adapter they are the start,
+    and without an adapter the first checkpoint. After a merge of adapters the policy has `moved`,
+    and its weights are no longer the first checkpoint's.
     """
     served = lora.rank and not (kl == "bootstrap" and lora.merge and moved)
     return None if served else kl
@@ -260,7 +266,7 @@ def _copies(job: Job, trained: int, shards: int, frozen_bytes: int) -> float:
 
 
 def _kept_of_reference(job: Job) -> int:
-    """Return how many numbers an update with a cap on its KL keeps of the reference."""
+    """Return how many numbers of the reference an update with a cap on its KL stores."""
     logprobs = job.leash_tokens * job.shape.vocabulary
     if logprobs <= REFERENCE_CACHE_VALUES:
         return logprobs
@@ -288,7 +294,7 @@ def _row(job: Job) -> float:
 
 
 def _logits(job: Job) -> float:
-    """Return what the head needs for a row."""
+    """Return the bytes that the head needs for a row."""
     vocabulary = job.shape.vocabulary
     if UPDATES[job.loss].whole_logits or job.training.shares_rows:
         return _WHOLE_LOGITS * vocabulary * job.completion_tokens
@@ -300,7 +306,7 @@ def _logits(job: Job) -> float:
 def all_logits_fit(vocabulary: int, row: int, completion: int, precision: Precision) -> bool:
     """Return whether all logits of a padded row on a CPU take no more than its tiles would.
 
-    The estimate counts the tiles. A vocabulary of one tile stays with them: its head costs little,
+    The estimate counts the tiles. A vocabulary of one tile uses the tiles: its head costs little,
     and updates of the models that genenv makes keep their bits.
     """
     width, _ = _BYTES_OF_TILE[precision]
@@ -309,7 +315,7 @@ def all_logits_fit(vocabulary: int, row: int, completion: int, precision: Precis
 
 
 def remedies(job: Job) -> str:
-    """Return the settings that would lower an update's need, each with the need that results."""
+    """Return the settings that would lower an update's need, each with the resulting need."""
     training = job.training
     wider = {"processes": max(2, 2 * training.processes), "strategy": "fsdp2"}
     changes: dict[str, Job] = {
@@ -362,8 +368,8 @@ def job_of(request: UpdateRequest) -> Job:
 def fitted(request: Request, memory: float | None) -> Request:
     """Return the request with as many rows in a micro-batch as fit into `memory` bytes.
 
-    Never more than it asks for; None: no limit. The number changes rounding and nothing else. A
-    lowered one is in the update's facts, because the memory is in no key. Raises `TrainingError`,
+    It never raises their number; None sets no limit. The number changes rounding and nothing else.
+    The update's facts name a lowered one, because the memory is in no key. Raises `TrainingError`,
     before anything is loaded, when not even one row fits.
     """
     try:
@@ -383,7 +389,7 @@ def fitted(request: Request, memory: float | None) -> Request:
 
 
 def too_small(job: Job, needed: MemoryEstimate, memory: float) -> str:
-    """Return advice on an update that does not fit into `memory` bytes of a device."""
+    """Return why an update does not fit into `memory` bytes of a device, and what to set."""
     return (
         f"the {UPDATES[job.loss].title} needs about {needed.line(1)} on each device for rows of "
         f"{job.row_tokens} tokens, and there are {memory / GB:.3g} GB: set {remedies(job)}"

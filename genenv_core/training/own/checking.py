@@ -1,4 +1,4 @@
-"""What genenv asks of a loss of one's own before it trains: a look at a few numbers.
+"""Tries a loss of one's own on a few numbers before genenv trains with it.
 
 A loss that depends on which rows lie in one micro-batch would give another result on a machine with
 less memory, and with other processes.
@@ -23,12 +23,12 @@ from genenv_core.training.updates.algorithm import (
 )
 
 REWARDS = ((1.0, 0.0, 0.25), (0.0, 1.0, 1.0))
-"""Rewards of the groups that a loss is tried on."""
+"""Rewards of the groups on which to try a loss."""
 TOKENS = 4
 
 
 def losses_of(name: str, algorithm: AgentAlgorithm, batch: RolloutBatch) -> Any:
-    """Return the loss of each token of a batch, (B, T); TrainingError where it has another form."""
+    """Return the loss of each token of a batch, (B, T); TrainingError for any other result."""
     try:
         losses: Any = algorithm.losses(batch)
     except GenenvError:
@@ -48,9 +48,9 @@ def losses_of(name: str, algorithm: AgentAlgorithm, batch: RolloutBatch) -> Any:
 
 
 def check_losses(name: str, algorithm: AgentAlgorithm) -> None:
-    """Raise TrainingError for a loss that says nothing of the policy, or that depends on chance.
+    """Raise TrainingError for a loss without a gradient, or one that depends on chance.
 
-    Its rows are scored at once, again, and one by one. All three must be the same.
+    It computes the rows together twice, and then one by one. All three results must be equal.
     """
     batch = _batch(name, algorithm)
     losses = losses_of(name, algorithm, batch)
@@ -76,7 +76,7 @@ def check_losses(name: str, algorithm: AgentAlgorithm) -> None:
 
 
 def _batch(name: str, algorithm: AgentAlgorithm) -> RolloutBatch:
-    """Return rows of two groups with logprobs, masks and lengths that differ."""
+    """Return rows of two groups, with different logprobs, masks and lengths."""
     advantages = [one for group in advantages_of(name, algorithm, REWARDS) for one in group]
     rewards = [reward for group in REWARDS for reward in group]
     rows = len(rewards)

@@ -99,7 +99,7 @@ class OwnLossTrainer(RolloutTrainer):
 
 
 def update(request: OwnRequest, stop: Callable[[], bool]) -> UpdateResult:
-    """Return the agent after one update on `request.rows`, saved in `request.output`.
+    """Return the result of one update on `request.rows`; it saves the agent in `request.output`.
 
     Metrics are those of a GRPO update without clip_fraction.
     """
@@ -107,7 +107,7 @@ def update(request: OwnRequest, stop: Callable[[], bool]) -> UpdateResult:
 
 
 def _by_row(name: str, algorithm: AgentAlgorithm, rollouts: StoredRollouts) -> list[float]:
-    """Return the advantage of each row, which is its attempt's; 0 for one without a verdict."""
+    """Return the advantage of each row, which is its attempt's; 0 without a verdict."""
     size, rewards = rollouts.group_size, rollouts.rewards
     groups = [rewards[first : first + size] for first in range(0, len(rewards), size)]
     judged = [[reward for reward in group if reward is not None] for group in groups]

@@ -25,12 +25,12 @@ Rows = Sequence[list[int]]
 
 
 def laid_out(prompts: Rows, completions: Rows, *, shared: bool) -> dict[str, Any]:
-    """Return rows as tensors: `inputs` of the model, and what reads its output.
+    """Return rows as tensors: `inputs` of the model, and what finds the right logits in its output.
 
     `targets` (tokens,) are the ids of all completions, row by row, and `lengths` (rows,) their
-    numbers. `chosen` finds the logits that predict each target: the model's output for padded rows
-    has the shape (rows, keep, V) and `chosen` is a mask (rows, keep - 1); for shared ones the
-    output has the shape (1, nodes, V) and `chosen` holds indices of nodes (tokens,).
+    numbers. `chosen` selects the logits that predict each target. For padded rows, the model's
+    output has the shape (rows, keep, V) and `chosen` is a mask (rows, keep - 1). For shared ones,
+    the output has the shape (1, nodes, V) and `chosen` holds indices of nodes (tokens,).
     """
     layout = _tree(prompts, completions) if shared else _padded(prompts, completions)
     targets = [token for completion in completions for token in completion]
@@ -39,7 +39,7 @@ def laid_out(prompts: Rows, completions: Rows, *, shared: bool) -> dict[str, Any
 
 
 def in_order(rows: Sequence[int], prompts: Rows, completions: Rows, *, shared: bool) -> list[int]:
-    """Return indices of rows in the order whose micro-batches cost least.
+    """Return indices of rows, in the order with the cheapest micro-batches.
 
     Rows of about the same length need little padding; rows with a common beginning share it.
     """
@@ -70,7 +70,7 @@ def completion_logprobs(
 
     `ids` and `mask` have the shape (rows, columns): prompts padded on the left, completions on the
     right. Both results have the shape (rows, completion), with 0 where the mask is 0. Entropies
-    have no gradient. The head computes no logits but those that predict a completion.
+    have no gradient. The head computes only the logits that predict a completion.
     """
     split = ids.size(1) - completion
     scored = mask[:, split:].bool()
@@ -100,8 +100,9 @@ def _padded_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
 
 
 def counts_positions(model: Any) -> bool:
-    """Return whether a model has a weight for each position, as GPT-2: padding on the left would
-    move a row. Rotary embeddings and ALiBi see distances alone.
+    """Return whether a model has a weight for each position, as GPT-2.
+
+    Padding on the left would move its rows. Rotary embeddings and ALiBi see distances alone.
     """
     known = next(one for one in model.modules() if isinstance(one, PreTrainedModel))
     config = known.config.get_text_config()
@@ -142,10 +143,10 @@ def _padded(prompts: Rows, completions: Rows) -> dict[str, Any]:
 
 
 def _tree(prompts: Rows, completions: Rows) -> dict[str, Any]:
-    """Return the prefix tree of rows, without their last tokens: those predict nothing.
+    """Return the prefix tree of rows without their last tokens, which predict nothing.
 
-    Nodes are in preorder, so `ends` (1, nodes) says all about the paths: the nodes below a node
-    are those behind it and before its end.
+    Nodes are in preorder, so `ends` (1, nodes) describes all paths: the nodes below a node are
+    those behind it and before its end.
     """
     rows = [[*p, *c[:-1]] for p, c in zip(prompts, completions, strict=True)]
     ids: list[int] = []
@@ -179,10 +180,10 @@ def _tree(prompts: Rows, completions: Rows) -> dict[str, Any]:
 
 
 def _paths(ends: Any) -> Any:
-    """Return the additive mask (1, 1, nodes, nodes) by which a node sees its own path alone.
+    """Return the additive mask (1, 1, nodes, nodes) that shows each node its own path alone.
 
-    As a number in the type that attention computes in, so that all layers keep the same one; a mask
-    of booleans would be converted, and kept, by each.
+    The mask has numbers of the type that attention computes in, so that all layers share it. Each
+    layer would convert a mask of booleans, and store its own copy.
     """
     half = torch.is_autocast_enabled(ends.device.type)
     dtype = torch.get_autocast_dtype(ends.device.type) if half else torch.float32

@@ -1,9 +1,9 @@
 """The kernels of norms, rotary embedding and MLP: torch's, or those of liger-kernel.
 
-Liger replaces the methods of the model and the classes of its architecture, so a reference loaded
+Liger replaces the methods of the model and the classes of its architecture. So a reference loaded
 later has the same kernels, and policy and reference differ by weights alone. An update with Liger
-has a process of its own (training.device cuda), so nothing of it stays behind. It is applied before
-adapters are added and before weights are sharded: its methods call the linear layers, adapted or
+has a process of its own (training.device cuda), so nothing of it stays behind. The update applies
+Liger before it adds adapters and shards weights: Liger's methods call the linear layers, adapted or
 not, and FSDP does not shard norms and MLPs as units of their own.
 
 Liger's losses stay off: TRL has a head of its own for GRPO, and RWR needs every logprob.
@@ -30,10 +30,10 @@ Kernels = Literal["torch", "liger"]
 
 
 def use_kernels(model: Any, training: TrainingConfig) -> Kernels:
-    """Put the configured kernels into a model; return which it has now.
+    """Put the configured kernels into a model, and return which it has now.
 
     `auto` takes Liger's on a GPU where the package is installed, loads and knows the architecture.
-    With `liger`, each of the three that fails is an error.
+    With `liger`, each of these three that fails is a `TrainingError`.
     """
     wanted = training.kernels
     if wanted == "torch" or training.device != "cuda":
@@ -58,7 +58,7 @@ def use_kernels(model: Any, training: TrainingConfig) -> Kernels:
 def _liger_for(architecture: str) -> Callable[..., None]:
     """Return the function that puts Liger's kernels into a model; `TrainingError` without one.
 
-    Liger itself silently does nothing for an architecture that it does not know.
+    Liger itself does nothing for an architecture that it does not know, and gives no sign of it.
     """
     from liger_kernel.transformers import _apply_liger_kernel_to_instance
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN

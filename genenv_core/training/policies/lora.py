@@ -1,4 +1,4 @@
-"""LoRA in an update: the adapter that is trained, and the checkpoint that it becomes.
+"""LoRA in an update: the trained adapter, and the checkpoint that it becomes.
 
 Without `merge` every epoch trains the same adapter on the weights of the first checkpoint, which
 stay unchanged. With `merge` every epoch trains a new adapter on the weights of the epoch before,
@@ -33,13 +33,13 @@ from genenv_core.storage.files import link_or_copy
 from genenv_core.training.policies.shards import Tensors
 
 NAME = "default"
-"""What peft calls the adapter that is trained."""
+"""peft's name for the trained adapter."""
 
 
 def add_adapter(model: Any, checkpoint: Path, settings: LoraConfig) -> Any:
     """Return the model with the adapter to train: the checkpoint's, or a new one.
 
-    A new one draws from torch's random state, the same in every process of an update.
+    A new one draws its weights from torch's random state, which all processes of an update share.
     """
     if has_adapter(checkpoint) and not settings.merge:
         check_settings(checkpoint, settings)
@@ -68,7 +68,7 @@ def save_adapter(model: PeftModel, weights: Tensors, folder: Path) -> None:
 
 
 def add_base(base: Path, folder: Path) -> None:
-    """Put the files of a checkpoint into `folder`, all but its adapter."""
+    """Copy the files of a checkpoint into `folder`, all but its adapter."""
     folder.mkdir(exist_ok=True)
     for path in sorted(base.iterdir()):
         if path.is_file() and path.name not in ADAPTER_FILES:

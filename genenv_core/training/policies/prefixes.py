@@ -1,4 +1,4 @@
-"""Whether a model computes rows with shared prefixes as it computes each row alone."""
+"""Checks that a model computes rows with shared prefixes as it computes each row alone."""
 
 # torch and transformers come without complete types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,20 +15,20 @@ from genenv_core.errors import TrainingError
 from genenv_core.training.policies.completions import completion_logits, laid_out, on_device
 
 _ROWS = ((3, 4), (3, 4), (3, 2), (5, 3))
-"""Tokens of the prompt and of the completion of each row of the comparison."""
+"""For each row of the comparison: the tokens of its prompt, and of its completion."""
 
 
 _sound: set[tuple[str, ...]] = set()
-"""The architectures that this process has found sound."""
+"""The architectures that this process has checked without a fault."""
 
 
 def check_prefixes(model: Any, checkpoint: object) -> None:
     """Raise `TrainingError` unless a model can compute shared prefixes (`training.rows`).
 
-    What transformers says of its attention decides first: it takes any mask, and each layer attends
-    to all tokens before (a window may be longer than any row that could be tried). Then its numbers
-    do: logits of a few rows, shared and each alone. They are a matter of the architecture and not
-    of the weights, so a process compares them once for all updates of it.
+    First, transformers must say of its attention that it takes any mask, and that each layer
+    attends to all tokens before (a window may be longer than any row to try). Then its logits of a
+    few rows, shared and each alone, must be equal. The architecture decides that and not the
+    weights, so a process compares them once for all updates of one architecture.
     """
     known = _architecture(model)
     if why := _attention(model) or ("" if known in _sound else _difference(model)):
@@ -44,7 +44,7 @@ def _architecture(model: Any) -> tuple[str, ...]:
 
 
 def _attention(model: Any) -> str:
-    """Return what is in the way in a model's attention, '' where nothing is."""
+    """Return what in a model's attention prevents shared rows, '' for nothing."""
     if not model.is_backend_compatible():
         return f"{type(model).__name__} has an attention of its own, which may take no such mask"
     return partial_attention(model.config.get_text_config())
@@ -52,7 +52,7 @@ def _attention(model: Any) -> str:
 
 @torch.no_grad()
 def _difference(model: Any) -> str:
-    """Return how shared rows differ from rows that are computed alone, '' where they do not."""
+    """Return how shared rows differ from rows computed alone, '' where they do not."""
     weight = next(model.parameters())
     vocabulary = model.get_input_embeddings().num_embeddings
     prompts = [[7 * i % vocabulary for i in range(tokens)] for tokens, _ in _ROWS]

@@ -1,7 +1,7 @@
-"""The processes of one update, seen from one of them; alone, all of it is trivial.
+"""The processes of one update, seen from one of them; in a single process each call is trivial.
 
 Every process reads all rows and cuts every step, so each knows the divisors of a step (its tokens,
-its rows) without asking. Beside gradients, the processes exchange sums of what each counted, and
+its rows) without asking. Beside gradients, the processes exchange sums of their counts, and
 decisions: the first process decides by clock and by file system. Both are a few bytes a step.
 """
 
@@ -46,7 +46,7 @@ def agreed(value: Value) -> Value:
 
 
 def collected(value: Value) -> list[Value]:
-    """Return every process's `value`, in their order; all must call it."""
+    """Return the `value` of each process, in their order; all must call it."""
     if count() == 1:
         return [value]
     box: list[Any] = [None] * count()
@@ -60,13 +60,13 @@ def total(*values: float) -> list[float]:
 
 
 def wait() -> None:
-    """Return once all processes have called it."""
+    """Wait until all processes have called it."""
     if count() > 1:
         dist.barrier()
 
 
 def cut(rows: int, *, most: int, processes: int) -> list[tuple[int, int]]:
-    """Return micro-batches (start, stop) of a step: even, at most `most` rows each.
+    """Return micro-batches (start, stop) of a step: even, with at most `most` rows each.
 
     Their number is a multiple of `processes`, which take them in turn, so all have equally many.
     Where there are fewer rows than processes, some are empty (start == stop).

@@ -21,10 +21,10 @@ from genenv_core.types import Policy
 
 
 def load_reference(initial: Path, policy: LoadedPolicy, who: Policy) -> Any:
-    """Return the model of `initial`, the first checkpoint of the policy that is trained.
+    """Return the model of `initial`, the first checkpoint of the policy in training.
 
-    None where the policy is that checkpoint with an adapter: disabled, it leaves the reference.
-    `TrainingError` where the two have vocabularies of unequal sizes.
+    None where the policy is that checkpoint with an adapter: without the adapter it is the
+    reference. Raises `TrainingError` where the two have vocabularies of unequal sizes.
     """
     lora = policy.training.lora
     if lora.rank and not has_adapter(initial):
@@ -41,9 +41,9 @@ def load_reference(initial: Path, policy: LoadedPolicy, who: Policy) -> Any:
 
 
 def frozen(model: Any, accelerator: Any) -> Any:
-    """Return a model on this process's device that is never trained; FSDP and ZeRO-3 shard it.
+    """Return a model on this process's device that no update trains; FSDP and ZeRO-3 shard it.
 
-    It is scored under `accelerator.autocast()`, as the policy is.
+    It computes under `accelerator.autocast()`, as the policy does.
     """
     model = model.eval().requires_grad_(False)
     if accelerator.is_fsdp2:

@@ -1,8 +1,8 @@
-"""Weights and optimizer of an update as safetensors, one file a process that holds a part of them.
+"""Weights and optimizer of an update as safetensors, one file for each process with a part of them.
 
-Only trained weights are kept: with LoRA the adapters, else all. Where each process has all of them
-(one process, DDP) the first one writes; where they are sharded (FSDP2) each writes its own part and
-reads the same part back, so resuming gathers nothing. Nothing is pickled.
+The files hold only trained weights: with LoRA the adapters, else all. Where each process has all of
+them (one process, DDP) the first one writes; where they are sharded (FSDP2) each writes its own
+part and reads the same part back, so resuming gathers nothing. No file is a pickle.
 """
 
 # torch's tensors and optimizers have partial types only.
@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from genenv_core.training.policies import ranks
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
-"""What Adam remembers of a weight."""
+"""Adam's state of a weight."""
 
 Tensors = dict[str, torch.Tensor]
 
@@ -33,7 +33,7 @@ def trained(model: Any) -> Tensors:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return this process's part of a tensor; all of it when it is not sharded."""
+    """Return this process's part of a tensor, or all of a tensor that is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -43,15 +43,18 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def reshard(model: Any) -> None:
-    """Let FSDP forget gathered weights: after a forward pass without a backward pass it would keep
-    using them, although a step has changed its own part since."""
+    """Let FSDP forget gathered weights.
+
+    After a forward pass without a backward pass it would go on using them, although a step has
+    changed its own part since.
+    """
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 def shard_names(stem: str, *, sharded: bool, processes: int) -> list[str]:
-    """Return the files that together hold the tensors of `stem`."""
+    """Return the names of the files that together hold the tensors of `stem`."""
     number = processes if sharded else 1
     return [f"{stem}-{index + 1:05d}-of-{number:05d}.safetensors" for index in range(number)]
 
@@ -76,7 +79,10 @@ def load_tensors(folder: Path, stem: str, *, sharded: bool) -> Tensors:
 
 
 def optimizer_tensors(model: Any, optimizer: Any) -> Tensors:
-    """Return weights and Adam's moments by `kind/parameter name`."""
+    """Return weights and Adam's moments by `kind/parameter name`.
+
+    Raises ValueError for an optimizer with other moments.
+    """
     found: Tensors = {}
     for name, parameter in trained(model).items():
         found[f"weight/{name}"] = parameter
@@ -88,7 +94,10 @@ def optimizer_tensors(model: Any, optimizer: Any) -> Tensors:
 
 
 def restore_optimizer(model: Any, optimizer: Any, tensors: Tensors) -> None:
-    """Put weights and moments back; the optimizer's other settings are the request's."""
+    """Put weights and moments back; the optimizer's other settings come from the request.
+
+    Raises ValueError for tensors of another model.
+    """
     parameters = trained(model)
     wanted = {f"weight/{name}" for name in parameters}
     found = {key for key in tensors if key.startswith("weight/")}

@@ -1,9 +1,10 @@
-"""A policy in an update: loaded to be trained, and saved as the checkpoint that it becomes.
+"""A policy in an update: how genenv loads it to train it, and saves the resulting checkpoint.
 
-- Weights are trained in float32, whatever the checkpoint stores: an update of 1e-6 is lost in
+- genenv trains weights in float32, whatever the checkpoint stores: an update of 1e-6 is lost in
   bfloat16 weights. The new checkpoint is float32. With precision bfloat16 the matrix products are
-  bfloat16, and weights that are not trained keep their stored type.
-- A checkpoint is written beside its destination and renamed into place, so it is whole or absent.
+  bfloat16, and untrained weights keep their stored type.
+- It writes a checkpoint beside its destination and renames it into place, so the checkpoint is
+  whole or absent.
 """
 
 # torch, transformers and peft come without complete types.
@@ -35,10 +36,10 @@ from genenv_core.training.policies.shards import Tensors, trained, whole
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A checkpoint in memory: model and tokenizer, typed loosely as their library is untyped.
+    """A checkpoint in memory: model and tokenizer, typed loosely as their library has no types.
 
-    `config`, `generation` and `pad_token` are the checkpoint's: TRL and the loop align the live
-    objects with each other, and a training run must not rename a pad token.
+    `config`, `generation` and `pad_token` are the checkpoint's own values: TRL and the loop change
+    those of the live objects, and training must not rename a pad token.
     """
 
     model: Any
@@ -52,19 +53,20 @@ class LoadedPolicy:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return metrics of how the update is computed: on a GPU, whether with Liger."""
+        """Return metrics of how the update computes: on a GPU, whether with Liger."""
         gpu = self.training.on_gpus
         return {"liger_kernels": float(self.kernels == "liger")} if gpu else {}
 
     @property
     def vocabulary(self) -> int:
-        """Return the number of tokens that the model has an embedding for."""
+        """Return the number of tokens for which the model has an embedding."""
         return self.model.get_input_embeddings().num_embeddings
 
     def save(self, trained_model: Any, output: Path, work: Path) -> None:
         """Write a complete checkpoint (safetensors, configs, tokenizer) to `output`.
 
         Every process calls it, because each may hold a part of the weights; the first one writes.
+        Raises NumericalError for a weight that is not finite.
         """
         if self.training.strategy == "zero3":
             # Else the first process alone would load a model that is sharded over all, and wait
@@ -121,12 +123,12 @@ class LoadedPolicy:
 
 
 def frozen_dtype(training: TrainingConfig) -> torch.dtype | str:
-    """Return the type of weights that are not trained: float32, or the stored type."""
+    """Return the type of untrained weights: float32, or the stored type."""
     return "auto" if training.precision == "bfloat16" else torch.float32
 
 
 def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
-    """Return the model and tokenizer of a checkpoint directory; `ModelError` when there is none."""
+    """Return the model and tokenizer of a checkpoint directory; `ModelError` without them."""
     lora = training.lora
     if lora.rank:
         model = load_base(checkpoint, dtype=frozen_dtype(training))

@@ -23,10 +23,10 @@ _GPUS = threading.Lock()
 def attempted(
     request: UpdateRequest, attempt: Callable[[UpdateRequest], UpdateResult]
 ) -> UpdateResult:
-    """Return what `attempt` of an update gives; raises what it raises.
+    """Return the result of `attempt`; raises what it raises.
 
-    When a GPU's memory runs out, it is called again with half the rows in a micro-batch. Its
-    processes must have ended by then.
+    When a GPU's memory runs out, it calls `attempt` again with half the rows in a micro-batch. The
+    processes of the first attempt must have ended by then.
     """
     _need_packages(request.training)
     # Each update takes whole GPUs: side by side, both would run out of memory.
@@ -44,8 +44,8 @@ def attempted(
 def visible_gpus(given: str | None, processes: int) -> str:
     """Return the value of CUDA_VISIBLE_DEVICES for an update: one GPU a process, the first ones.
 
-    The Trainer makes a single process that sees several DataParallel, which TRL refuses.
-    `given` is the current value.
+    With several GPUs, the Trainer would make a single process DataParallel, which TRL refuses.
+    `given` is the variable's current value.
     """
     if given is None:
         return ",".join(map(str, range(processes)))
@@ -70,8 +70,8 @@ def _need_packages(training: TrainingConfig) -> None:
 def _halved(request: UpdateRequest, error: OutOfMemory) -> UpdateRequest:
     """Return the request with half the rows in a micro-batch, for new processes.
 
-    They continue from the last trainer checkpoint, or start again: no step is lost or done twice,
-    and a step's loss and gradient do not depend on how it is cut.
+    They continue from the last trainer checkpoint, or start again: they neither lose nor repeat a
+    step, and a step's loss and gradient do not depend on how it is cut.
     """
     rows = error.rows // 2
     log.warning(

@@ -1,9 +1,9 @@
-"""Updates that several processes share, started by `accelerate launch`; they end with the update.
+"""Updates in several processes, which `accelerate launch` starts; they end with the update.
 
 The request and the result are files; a file also asks the processes to stop. They end when this
 process ends, however it ends. When a GPU's memory runs out, all of them end, and new ones continue
-with smaller micro-batches (`attempts.py` beside this file). Light: neither torch nor accelerate is
-loaded here.
+with smaller micro-batches (`attempts.py` beside this file). This module loads neither torch nor
+accelerate.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from genenv_core.training.updates.table import UPDATES
 
 STOP, RESULT, ERROR, LOG = "stop", "result.json", "error-{}.json", "log"
 PROGRAM = "genenv_core.training.processes.program"
-"""What is started."""
+"""The module that each process runs."""
 LAST_OUTPUT = 2000
-"""Characters of a process's last output in the message of one that died without a word."""
+"""Characters of a process's last output in the error about one that ended without a reason."""
 
 
 def accelerate_config(training: TrainingConfig) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Launcher:
         self._lock = threading.Lock()
 
     def update(self, request: UpdateRequest) -> UpdateResult:
-        """Return what an update in its own processes did; raises what it raised."""
+        """Return the result of an update in its own processes; raises what they raised."""
         prefix = f"genenv-{request.loss}-"
         with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
             home = Path(name)
@@ -103,14 +103,14 @@ class Launcher:
                     self._running.pop(home, None)
 
     def request_stop(self) -> None:
-        """Let running updates save a checkpoint after their current step and raise `Stopped`."""
+        """Ask running updates to save a checkpoint after their step, and to raise `Stopped`."""
         with self._lock:
             self._stopping = True
             for home in self._running:
                 (home / STOP).touch()
 
     def close(self) -> None:
-        """End all processes at once, also in the middle of an update."""
+        """End all processes at once, even in the middle of an update."""
         with self._lock:
             self._stopping = True
             for process in self._running.values():

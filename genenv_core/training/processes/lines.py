@@ -1,7 +1,7 @@
-"""Log lines that a training process leaves in a file, for the process that asked for the update.
+"""Log lines that a training process writes into a file, for the process that asked for the update.
 
-A training process has no handler of the run's own: what it logs would be lost, or stand on its
-stderr alone. Light: only the standard library is loaded.
+A training process has no handler of the run's own: without the file, its lines would be lost, or
+stand on its stderr alone. This module loads only the standard library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("genenv.training")
 
 @contextlib.contextmanager
 def kept(path: Path) -> Generator[None]:
-    """Return a context in which genenv's lines of this process are written to a file."""
+    """Return a context in which genenv's log lines of this process go into a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, "w", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(levelno)d %(message)s"))
@@ -33,7 +33,7 @@ def kept(path: Path) -> Generator[None]:
 
 
 def told(path: Path) -> None:
-    """Log the lines of such a file, and remove it; does nothing where there is none."""
+    """Log the lines of such a file in this process, and remove it; a missing file has none."""
     with contextlib.suppress(OSError):
         lines = path.read_text("utf-8").splitlines()
         path.unlink()

@@ -1,11 +1,12 @@
-"""Helper processes that say nothing once their parent is gone.
+"""Keeps helper processes silent once their parent is gone.
 
-A helper that multiprocessing spawns reads from its parent what it is to do. When the parent is
-killed meanwhile, Python prints a traceback of that into the terminal, at the prompt of whatever
-comes next. The one place before all of that reading is the helper's command line.
+A helper that multiprocessing spawns reads its work from its parent. When somebody kills the parent
+meanwhile, Python prints a traceback of that into the terminal, at the prompt of whatever comes
+next. Only the helper's command line runs before all of that reading.
 
-multiprocessing's resource tracker is a helper too. When it is killed, Python starts a new one with
-one line of warning, and the new one prints a traceback for each semaphore that it never heard of.
+multiprocessing's resource tracker is a helper too. When somebody kills it, Python starts a new one
+with one line of warning, and the new one prints a traceback for each semaphore that it never heard
+of.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _spawn = util.spawnv_passfds
 
 
 def silence_orphans() -> None:
-    """Let the helpers that this process spawns from now on print nothing after its end."""
+    """Keep the helpers that this process spawns from now on from printing after its end."""
     with _lock:
         spawn.get_command_line = _command_line
         util.spawnv_passfds = _spawn_tracker
@@ -58,6 +59,6 @@ def _command_line(**named: Any) -> list[str]:
 
 
 def _spawn_tracker(path: Any, args: Any, passfds: Any) -> int:
-    """Start a helper; a resource tracker is silent about what it never heard of."""
+    """Start a helper; a resource tracker does not report what it never heard of."""
     words = [_UNHEARD_OF + word if str(word).startswith(_TRACKER) else word for word in args]
     return _spawn(path, words, passfds)

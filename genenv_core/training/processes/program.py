@@ -1,4 +1,4 @@
-"""The program that `launch` starts: first `accelerate launch`, then each process of it.
+"""The program that `launch` starts: first `accelerate launch`, then each process of an update.
 
 `python -m genenv_core.training.processes.program LOSS FOLDER` is the launcher. The processes that
 it starts run this module too; an environment variable marks them.
@@ -28,14 +28,14 @@ from genenv_core.training.requests import UpdateRequest
 from genenv_core.training.updates.table import UPDATES, run_update
 
 _LAUNCHER = "GENENV_LAUNCHER"
-"""The launcher's process id, for the processes that compute."""
+"""Environment variable with the launcher's process id, for the processes that compute."""
 
 LOOK_S = 1.0
-"""Time between two looks whether the parent is still there."""
+"""Seconds between two looks whether the parent is still there."""
 
 
 def main(program: str = PROGRAM) -> None:
-    """Start the processes of an update, which run the module `program`, or be one of them."""
+    """Start the processes of an update, which run the module `program`; or be one of them."""
     loss, home = sys.argv[1], Path(sys.argv[2])
     if _LAUNCHER in os.environ:
         _end_with(int(os.environ[_LAUNCHER]))
@@ -84,7 +84,7 @@ def _join(training: TrainingConfig) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent ends, however it ends, or at once if it has."""
+    """End this process soon after its parent ends, however that ends, or at once if it has."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -6,7 +6,7 @@ the workers stay. They end with their parent, however it ends. They ignore signa
 process group gets them and the parent handles them; `request_stop` ends an update early.
 
 A worker for a GPU sees that one alone, and gives the memory of an update back after it. An update
-in several processes is launched instead (`launch.py` beside this file).
+in several processes does not run in a worker (`launch.py` beside this file starts it).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("genenv.training")
 
 Result = TypeVar("Result")
 WORKERS = 2
-"""The updates of both policies side by side; the two warm starts likewise."""
+"""Workers for the updates of both policies side by side, and for the two warm starts likewise."""
 
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -53,17 +53,17 @@ LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class _Worker:
     """A process that computes one call at a time, and the flag that ends its update early.
 
-    Each has a pool of its own: one that dies takes no other's update with it.
+    Each has a pool of its own, so a process that dies ends no other's update.
     """
 
     device: Device
     pool: ProcessPoolExecutor
     stop: Event
     begun: Any
-    """A byte of shared memory: whether the process began its last call. No lock, which a process
-    that is killed could hold."""
+    """A byte of shared memory: whether the process began its last call. It has no lock, because a
+    killed process could hold one for ever."""
     turn: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the worker ends."""
+    """The thread that ends the worker holds this lock."""
 
     @classmethod
     def start(cls, device: Device) -> _Worker:
@@ -92,7 +92,7 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def end(self) -> None:
-        """End its process at once; the executor would by SIGTERM, which it ignores.
+        """End its process at once; the executor would use SIGTERM, which the process ignores.
 
         `close` may call this while the thread of the update does: an executor that two threads shut
         down at once closes its pipes twice, and the second time fails (EBADF).
@@ -104,9 +104,9 @@ class _Worker:
 
 
 class WorkerTrainer:
-    """Hands each call to a worker process; safe to call from several threads.
+    """Passes each call to a worker process; safe to call from several threads.
 
-    A worker that died while it had nothing to do is made anew.
+    It replaces a worker that died without a call.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class WorkerTrainer:
                 self._idle[-1].submit(_ready)
 
     def update(self, request: UpdateRequest) -> UpdateResult:
-        """Return what an update did; see `training.updates.table.run_update`."""
+        """Return the result of an update; see `training.updates.table.run_update`."""
         alone = not request.training.own_processes
         return attempted(request, self._attempt if alone else self._launcher.update)
 
@@ -144,7 +144,7 @@ class WorkerTrainer:
         return self._call(started, request, "warm_start", "bootstrap.batch_rows")
 
     def request_stop(self) -> None:
-        """Let running updates save a checkpoint after their current step and raise `Stopped`.
+        """Ask running updates to save a checkpoint after their step, and to raise `Stopped`.
 
         Later updates raise it at once. A warm start has no checkpoints and continues.
         """
@@ -155,7 +155,7 @@ class WorkerTrainer:
                 worker.stop.set()
 
     def close(self) -> None:
-        """End the workers at once, also in the middle of an update."""
+        """End the workers at once, even in the middle of an update."""
         self._launcher.close()
         with self._lock:
             self._stopping = True
@@ -171,7 +171,7 @@ class WorkerTrainer:
         lower: str,
         device: Device = "cpu",
     ) -> Result:
-        """Return what a worker computes; `lower` is the field to lower where memory ran out."""
+        """Return a worker's result; `lower` is the field to lower where memory runs out."""
         with self._free:
             while True:
                 worker, fresh = self._take(what, device)
@@ -205,7 +205,7 @@ class WorkerTrainer:
                 )
 
     def _take(self, what: str, device: Device) -> tuple[_Worker, bool]:
-        """Return a worker of the device that waits, else a new one, and whether it is new."""
+        """Return a waiting worker of the device, or else a new one, and whether it is new."""
         with self._lock:
             if self._stopping:
                 raise Stopped(f"{what} was not started: a stop was requested")
@@ -228,15 +228,15 @@ class WorkerTrainer:
 
 
 _stop: Event | None = None
-"""In a worker: set when its updates are to end."""
+"""In a worker: the parent sets it to end the worker's updates."""
 _begun: Any = None
 """In a worker: `_Worker.begun`."""
 
 
 def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
-    """Prepare a worker: end when the parent ends, leave signals that end a run to it.
+    """Prepare a worker: it ends when the parent ends, and ignores the signals that end a run.
 
-    It has the environment `made`, and no other, before torch is loaded.
+    Before it loads torch, it sets the environment `made` and drops every other variable.
     """
     global _stop, _begun
     _stop, _begun = stop, begun
@@ -256,7 +256,7 @@ def _start(stop: Event, begun: Any, made: dict[str, str]) -> None:
 
 
 def _ready() -> None:
-    """Load what every call needs; the parent does without it."""
+    """Load the libraries that every call needs; the parent does without them."""
     load("genenv_core.training.warm_start.models")
 
 
@@ -284,5 +284,5 @@ def _update(request: UpdateRequest) -> UpdateResult:
 
 
 def _lines(request: UpdateRequest) -> Path:
-    """Return the file of an update's log lines, beside its output."""
+    """Return the path of an update's log lines, beside its output."""
     return request.output.parent / f".{request.output.name}.log"

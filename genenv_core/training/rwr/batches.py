@@ -1,4 +1,4 @@
-"""Stored generations of an RWR update: read, checked, and cut into micro-batches."""
+"""The stored generations of an RWR update: reads, checks and cuts them into micro-batches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _COLUMNS = {
 class StoredGenerations:
     """The generations of an update, row by row.
 
-    The likelihood is of the rows with a weight above 0, whose mean is 1. The KL is along the rows
-    on the `leash`. Each row is one of these, or both.
+    The loss takes the likelihood of the rows with a weight above 0, whose mean is 1, and the KL
+    along the rows on the `leash`. Each row is one of these, or both.
     """
 
     row_id: list[str]
@@ -41,7 +41,7 @@ class StoredGenerations:
 
     @classmethod
     def read(cls, request: RwrRequest) -> StoredGenerations:
-        """Return the checked rows of a request; errors name the row and the value."""
+        """Return the checked rows of a request; an error names the row and the value."""
         frame = read_rows(request.rows, _COLUMNS, f"pi_{request.policy.value}")
         _check(frame)
         return cls(**{name: frame[name].to_list() for name in frame.columns})
@@ -71,11 +71,11 @@ def _check(frame: pl.DataFrame) -> None:
 
 
 class RowBatches(StepBatches):
-    """All rows as micro-batches, those together that cost least together (`in_order`).
+    """All rows as micro-batches, each of rows that cost least together (`in_order`).
 
-    Several processes take them in turn, so those of one turn cost about the same. Rows on
-    the leash are in batches of their own, the first ones: only these need a reference, and a turn
-    needs it in all processes or in none.
+    Several processes take them in turn, so those of one turn cost about the same. Rows on the leash
+    are in batches of their own, the first ones: only these need a reference, and a turn needs it in
+    all processes or in none.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class RowBatches(StepBatches):
         learned = [length for length, weight in zip(ends, rows.weight, strict=True) if weight > 0]
         leashed = [length for length, leash in zip(ends, rows.leash, strict=True) if leash]
         self.rows, self.tokens = len(learned), sum(learned)
-        """Those whose likelihood is trained, and their completion tokens."""
+        """The rows whose likelihood the update trains, and their completion tokens."""
         self.leash_rows, self.leash_tokens = len(leashed), sum(leashed)
-        """Those that the KL is computed along, and their completion tokens."""
+        """The rows along which the update computes the KL, and their completion tokens."""
         # The sum over all rows does not depend on their order.
         every = range(len(rows.row_id))
         order = in_order(every, rows.prompt_ids, rows.completion_ids, shared=shared)

@@ -1,15 +1,14 @@
-"""The KL cap of pi_env's update: measured after every step, never a silent stop.
+"""The KL cap of pi_env's update: measures the KL after every step, and never stops without a note.
 
 KL is that of the current weights to pi_env^0, in nats a sequence, along the rows on the leash.
 
-- `pull`: a step that starts above the cap drops the likelihood term and follows the KL alone,
-  until the KL is under the cap again. Adam's moments are dropped at each switch, because they
-  belong to the other objective. An update that still ends above the cap is rolled back to its last
-  state under it.
-- `roll_back`: the first state above the cap ends the update and rolls it back to its last state
+- `pull`: a step that starts above the cap drops the likelihood term and follows the KL alone, until
+  the KL is under the cap again. Each switch drops Adam's moments, because they belong to the other
+  objective. An update that still ends above the cap goes back to its last state under it.
+- `roll_back`: the first state above the cap ends the update, which goes back to its last state
   under it. Until a state was under the cap there is no such state: steps pull.
-- No state under the cap at all: the state with the lowest KL is kept.
-- An update rolled back to its own start has learned nothing, and the next one would start at the
+- No state under the cap at all: the update returns the state with the lowest KL.
+- An update that went back to its own start has learned nothing, and the next one would start at the
   same edge: the cap would freeze the policy for good. So the weights move a little all the same:
   down the KL gradient, which makes room, or (at pi_env^0 itself, where the KL has no slope) a
   fraction of the way that crossed the cap.
@@ -27,14 +26,14 @@ from genenv_core.training.policies.shards import local, trained
 from schemas.enums import UpdateAction
 
 _FRACTIONS = (1.0, 0.25, 0.0625, 0.015625)
-"""Step lengths tried, longest first, when an update would otherwise return its own start."""
+"""Step lengths to try, longest first, when an update would otherwise return its own start."""
 
 Weights = dict[str, torch.Tensor]
-"""This process's part of what is trained, by parameter name."""
+"""This process's part of the trained weights, by parameter name."""
 
 
 class MeasuresKl(Protocol):
-    """An update that measures its KL; every process calls at the same time."""
+    """An update that measures its KL; all processes call these methods at the same time."""
 
     model: Any
 
@@ -43,12 +42,12 @@ class MeasuresKl(Protocol):
         ...
 
     def kl_gradient(self) -> Weights:
-        """Return the gradient of that KL."""
+        """Return this process's part of the gradient of that KL."""
         ...
 
 
 class Leash(TrainerCallback):
-    """Watches the KL through an update; `pulling` tells the loss which terms to follow."""
+    """Watches the KL through an update; `pulling` says which terms the loss follows."""
 
     def __init__(self, trainer: MeasuresKl, settings: RwrConfig) -> None:
         self._trainer = trainer
@@ -58,18 +57,18 @@ class Leash(TrainerCallback):
         self.hits = self.pulls = 0
         self.pulling = self.rolled_back = self._was_under = False
         self.kept: Weights = {}
-        """The weights that an update above the cap is rolled back to."""
+        """The weights to which an update above the cap goes back."""
         self._kept_kl, self._kept_step = 0.0, 0
         self._step, self._crossed_kl, self._moved = 0, 0.0, False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure the start; a resumed update has measured it."""
+        """Measure the KL of the start; a resumed update has it from its checkpoint."""
         if state.global_step == 0:
             self._observe(step=0)
             self._start_kl = self.kl
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure the new weights and decide what the next step follows, or end the update."""
+        """Measure the new weights; decide which terms the next step follows, or end the update."""
         self.pulls += self.pulling
         before = self.pulling
         self._observe(step=state.global_step)
@@ -89,7 +88,7 @@ class Leash(TrainerCallback):
         self._was_under |= under
 
     def counters(self) -> dict[str, Any]:
-        """Return what a resumed process needs beside the kept weights."""
+        """Return what a resumed process needs beside the weights in `kept`."""
         return {
             "kl": self.kl,
             "start_kl": self._start_kl,
@@ -138,7 +137,7 @@ class Leash(TrainerCallback):
         self.kl = self._kept_kl
 
     def _goes(self, direction: Weights, bound: float) -> bool:
-        """Return whether a part of the way in a direction leaves the start, with a KL below."""
+        """Move a fraction of the way in a direction; return whether one has a KL below `bound`."""
         for fraction in _FRACTIONS:
             self._write(self.kept, direction, fraction)
             self.kl = self._trainer.measure_kl()

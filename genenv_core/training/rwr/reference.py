@@ -1,9 +1,10 @@
-"""The first policy along the rows on the leash, whose weights stay: computed once an update.
+"""The first policy's logprobs along the rows on the leash; its weights stay, so one pass is enough.
 
-Its logprobs of the whole vocabulary are kept where they are few. Of more, what its last layer gave
-is kept, which is smaller by the ratio of the vocabulary to the hidden units, and the model's own
-head makes the logprobs of it anew. Head and input are the same, so the numbers are, to the bit; the
-first micro-batch is compared, and a model that differs there is computed anew each time.
+It stores the logprobs of the whole vocabulary where they are few. Where they are many, it stores
+the output of the model's last layer, which is smaller by the ratio of the vocabulary to the hidden
+units, and the model's own head computes the logprobs from it again. Head and input are the same, so
+the numbers are, to the bit. It compares the first micro-batch; for a model that differs there, it
+computes the whole model each time.
 """
 
 # torch and transformers come without complete types.
@@ -26,11 +27,12 @@ class LeashReference:
     """The logprobs of a frozen model for micro-batches that come again and again.
 
     Args:
-        model: returns the frozen model, or the policy, which `frozen` makes the first.
+        model: returns the frozen model, or the policy, which the context `frozen` turns into
+            the first one.
         frozen: returns the context of a forward pass.
-        whole: whether logprobs of the whole vocabulary are kept.
-        sharded: whether several processes hold the model together. They compute it in step, head
-            and all, so nothing but logprobs is kept of it.
+        whole: whether to store logprobs of the whole vocabulary.
+        sharded: whether several processes hold the model together. They compute it in step,
+            head and all, so only logprobs can be stored.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class LeashReference:
 
 
 def _kept(states: Any, keep: Any) -> Any:
-    """Return the states (rows, positions, hidden) that the head reads, in memory of their own."""
+    """Return a copy of the states (rows, positions, hidden) that the head reads."""
     return states[:, slice(-keep, None) if isinstance(keep, int) else keep].clone()
 
 
@@ -86,7 +88,7 @@ def _body(model: Any) -> Any:
 
 @contextmanager
 def _last_states(model: Any) -> Generator[list[Any]]:
-    """Return a list into which each forward pass puts what the model's last layer gave."""
+    """Return a list to which each forward pass appends the output of the model's last layer."""
     seen: list[Any] = []
 
     def see(_: Any, __: Any, output: Any) -> None:
@@ -100,7 +102,7 @@ def _last_states(model: Any) -> Generator[list[Any]]:
 
 
 def _from_states(model: Any, batch: dict[str, Any], states: Any) -> Any:
-    """Return the logits of a micro-batch, of what the last layer gave and the head reads."""
+    """Return the logits of a micro-batch, computed by the head from stored states."""
     body = _body(model)
     before = vars(body).get("forward")
 

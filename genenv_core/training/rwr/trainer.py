@@ -141,7 +141,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
 
     @contextmanager
     def _as_first(self, *, adapted: bool) -> Generator[None]:
-        """Return a context for the reference; without its adapter the policy is the first one."""
+        """Return a context in which the policy is the first one: `adapted`, without its adapter."""
         without: Any = self.model.disable_adapter() if adapted else nullcontext()
         with self.accelerator.autocast(), without:
             yield
@@ -171,7 +171,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         return gradient
 
     def outcome(self) -> UpdateOutcome:
-        """Return what the update did; its KL is under the cap if any of its states was."""
+        """Return the result of the update; its KL is under the cap if that of any state was."""
         leash = self.leash
         leash.settle()
         metrics = {
@@ -186,7 +186,7 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
         return super().counters() | {"leash": self.leash.counters()}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the weights that the update may be rolled back to."""
+        """Return the weights to which the update may go back."""
         return self.leash.kept
 
     def restore(self, counters: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
@@ -195,10 +195,10 @@ class WeightedRegressionTrainer(StepTrainer, SFTTrainer):
 
 
 def update(request: RwrRequest, stop: Callable[[], bool]) -> UpdateResult:
-    """Return pi_env after one reward-weighted regression, saved in `request.output`.
+    """Return the result of one reward-weighted regression; it saves pi_env in `request.output`.
 
-    Metrics: loss, nll (weighted) and grad_norm are of the last step that used them, before it;
-    kl_leash is of the weights saved; kl_cap_hits counts states above the cap, the start included.
+    Metrics: loss, nll (weighted) and grad_norm are of the last step that used them, before it.
+    kl_leash is of the saved weights. kl_cap_hits counts states above the cap, the start included.
     """
     return carry_out(request, stop, StoredGenerations.read, _trainer)
 

@@ -1,4 +1,4 @@
-"""Examples of a warm start: read, checked, and cut into steps and micro-batches."""
+"""The examples of a warm start: reads, checks and cuts them into steps and micro-batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """The examples of a request, row by row, in the order in which they are trained."""
+    """The examples of a request, row by row, in the order of the training."""
 
     row_id: list[str]
     prompt_ids: list[list[int]]
@@ -50,7 +50,7 @@ class Examples:
 class ExampleBatches(StepBatches):
     """The steps one after the other: each has `step_rows` rows, as `per_step` micro-batches.
 
-    Rows of a step are in the order that costs least (`in_order`). Each micro-batch knows the
+    Inside of a step, rows are in the cheapest order (`in_order`). Each micro-batch knows the
     completion tokens of its whole step.
     """
 

@@ -88,15 +88,16 @@ class ExampleTrainer(StepTrainer, SFTTrainer):
         return loss * self.training.processes
 
     def outcome(self) -> UpdateOutcome:
-        """Leave what the next round follows; return the loss of the last step, before it."""
+        """Leave the weights for the next round; return the loss of the last step, before it."""
         if self._leaves is not None:
             self.leave(self._leaves)
         return UpdateOutcome({"loss": self.loss})
 
 
 def update(request: SftRequest, stop: Callable[[], bool]) -> UpdateResult:
-    """Return the policy after one more supervised step for each `batch_rows` rows.
+    """Return the result of further supervised steps, one for each `batch_rows` rows.
 
-    It is saved in `request.output`. Metrics: loss and grad_norm of the last step, before it.
+    It saves the policy in `request.output`. Metrics: loss and grad_norm of the last step, before
+    it.
     """
     return carry_out(request, stop, Examples.read, ExampleTrainer)

@@ -1,8 +1,8 @@
-"""An algorithm of one's own for the update of pi_agent: what it is, and how it is found.
+"""An algorithm of one's own for the update of pi_agent: its protocol, and how genenv finds it.
 
-It says how rewards become advantages and what the loss of a token is. The rest is genenv's: which
-rollouts an update has, micro-batches that fit into memory, processes, adapters, shared rows, the
-KL term, checkpoints.
+It turns rewards into advantages, and gives the loss of a token. genenv does the rest: which
+rollouts an update has, micro-batches that fit into memory, processes, adapters, shared rows, the KL
+term, checkpoints.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class RolloutBatch:
     Args:
         logprobs: (B, T) of the completions' tokens under the current weights, with a gradient.
         old_logprobs: (B, T) under the policy that sampled them.
-        advantages: (B,) what `advantages` returned for these rollouts.
-        rewards: (B,) what they earned.
+        advantages: (B,) the result of `advantages` for these rollouts.
+        rewards: (B,) the rollouts' rewards.
         mask: (B, T) 1.0 where a token counts in the loss: pi_agent sampled it, and no setting
             leaves it out. Elsewhere the other tensors hold no meaning.
-        groups: the ids of their groups, B of them.
+        groups: the ids of the rollouts' groups, B of them.
     """
 
     logprobs: torch.Tensor
@@ -54,9 +54,9 @@ class RolloutBatch:
 class AgentAlgorithm(Protocol):
     """A loss on stored rollouts. It has no state, and draws no random numbers.
 
-    `mean_over` is what the sum of the tokens' losses in an optimizer step is divided by: the
-    `tokens` that count in the step, or its `rollouts` that have a verdict. `most_passes` is the
-    largest grpo.passes that the loss is right for; None: any number.
+    genenv divides the sum of the tokens' losses in an optimizer step as `mean_over` says: by the
+    `tokens` that count in the step, or by its `rollouts` with a verdict. `most_passes` is the
+    largest grpo.passes for which the loss is right; None: any number.
     """
 
     mean_over: Literal["tokens", "rollouts"]
@@ -65,20 +65,21 @@ class AgentAlgorithm(Protocol):
     def advantages(self, groups: Groups) -> Groups:
         """Return the advantage of each rollout, from the rewards of all groups of an update.
 
-        An attempt that the environment or an engine broke has no reward, and is not among them.
+        An attempt that the environment or an engine broke has no reward, and is not among the
+        rollouts.
         """
         ...
 
     def losses(self, batch: RolloutBatch) -> torch.Tensor:
         """Return the loss of each token, (B, T); each row's from that row alone.
 
-        What other rows of a batch are is chance: micro-batches are as large as memory allows.
+        Memory decides which other rows are in a batch.
         """
         ...
 
 
 def get_algorithm(name: str, options: Mapping[str, Any]) -> AgentAlgorithm:
-    """Return an algorithm of one's own, made by calling its class with the options.
+    """Return an algorithm of one's own; genenv calls its class with the options.
 
     Raises ConfigError when the name leads nowhere, the class does not load, or it refuses options.
     """
@@ -94,7 +95,7 @@ def get_algorithm(name: str, options: Mapping[str, Any]) -> AgentAlgorithm:
 
 
 def advantages(_: GrpoConfig, chosen: AgentUpdateConfig) -> Callable[[Groups], Groups]:
-    """Return what makes advantages of the rewards of all groups of an update."""
+    """Return a function from the rewards of all groups of an update to their advantages."""
     made = get_algorithm(chosen.algorithm, chosen.options)
     return partial(advantages_of, chosen.algorithm, made)
 
@@ -106,7 +107,7 @@ def modules(chosen: AgentUpdateConfig) -> list[str]:
 
 
 def check_passes(name: str, algorithm: AgentAlgorithm, passes: int) -> None:
-    """Raise ConfigError where an update would revisit rollouts more often than the loss allows."""
+    """Raise ConfigError where an update would train rollouts more often than the loss allows."""
     most = algorithm.most_passes
     if most is not None and passes > most:
         raise ConfigError(

@@ -22,11 +22,11 @@ class GrpoRequest(UpdateRequest):
     A row is a rollout, whole groups adjacent: `group_id` str, `prompt_ids` list<int32>,
     `completion_ids` list<int32>, `logprobs` list<float32> (under the policy that sampled them),
     `loss_mask` list<int8> (1 = sampled by the agent), `reward` float64, `truncated` bool (a limit
-    of length or turns ended it). Every group has the same number of rows and unequal rewards.
+    of length or turns ended it). Every group has at most `group_size` rows, and unequal rewards.
     Where attempts have several sequences, each is a row, behind the one before it, and the column
-    `sequence` int64 numbers them from 0; all have the reward of their attempt.
-    `reference` is the checkpoint of pi_agent^0 where the KL term is to it (`grpo.kl_reference`
-    bootstrap); None: the KL is to the checkpoint that the update starts from.
+    `sequence` int64 numbers them from 0; all have the reward of their attempt. `reference` is the
+    checkpoint of pi_agent^0 where the KL term is to it (`grpo.kl_reference` bootstrap); None: the
+    KL is to the checkpoint that the update starts from.
     """
 
     loss = "grpo"
@@ -53,7 +53,7 @@ class GrpoRequest(UpdateRequest):
 
 
 def most_rollouts(values: Mapping[str, Any]) -> float:
-    """Return the most rollouts that an update computes a loss of, each pass anew."""
+    """Return the most rollouts that an update computes a loss of, counted in each pass."""
     refill = RefillConfig(**values.get("refill", {}))  # older runs have no such section
     most = max(values["generation"]["tasks"], refill.groups)
     groups = min(values["grpo"]["max_groups"], most)
@@ -74,7 +74,7 @@ SEEN = {
     "reward_std": "their deviation",
     "mismatch_masked": "share of sampled tokens that grpo.max_mismatch leaves out, where it is set",
 }
-"""What every update on stored rollouts measures, whatever its loss."""
+"""The metrics of every update on stored rollouts, whatever its loss."""
 
 UPDATE = AgentUpdateKind(
     request=GrpoRequest,

@@ -1,6 +1,7 @@
 """What the stages, the plan and the memory estimate know of one kind of update.
 
-Each module beside this one describes one: its request, with the form of its rows, and `UPDATE`.
+Each module beside this one describes one kind: its request, with the form of its rows, and
+`UPDATE`.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from genenv_core.config.stages import STAGES
 from genenv_core.training.requests import UpdateRequest
 
 Groups = Sequence[Sequence[float]]
-"""A number for each rollout of each group, by groups."""
+"""A number for each rollout, group by group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateKind:
-    """What an update is asked with, computed by, called, and what it needs of a device.
+    """One kind of update: its request, its trainer, its name, and what it needs of a device.
 
     Args:
-        request: what it is asked with.
-        trainer: the module whose `update(request, stop)` computes it. By name: torch and TRL take
-            ten seconds to load, and a run full of cache hits needs neither.
-        title: what messages call it.
+        request: the class of its requests.
+        trainer: the module whose `update(request, stop)` computes it. It is a name, because
+            torch and TRL take ten seconds to load, and a run full of cache hits needs neither.
+        title: its name in messages.
         stage: the stage that computes it; its section of the configuration has the settings.
-        bound: the field that bounds the length of its rows; None: they are as long as they are.
-        training: returns its own training settings, made of those of the run.
-        whole_logits: whether it has the logits of all completion tokens at once; else it computes
-            its head tile by tile.
-        capped: whether it keeps weights, and logprobs of a reference, for a cap on a KL.
-        kl: returns which checkpoint its KL is to, by its settings; None: it has none.
-        work: fields that decide what a unit of its work takes, beside the rows of a micro-batch and
-            their bound.
-        units: returns the amount of its work, by the nested values of a configuration.
-        measures: the metrics that it reports beside grad_norm, with their meanings; the last value
-            of each unless named otherwise. On a GPU all have liger_kernels (0/1).
+        bound: the field that bounds the length of its rows; None: no field does.
+        training: returns its own training settings, from those of the run.
+        whole_logits: whether it has the logits of all completion tokens at once; else it
+            computes its head tile by tile.
+        capped: whether it stores weights, and logprobs of a reference, for a cap on a KL.
+        kl: returns from its settings which checkpoint its KL is to; None: it has no KL.
+        work: fields that decide what a unit of its work takes, beside the rows of a micro-batch
+            and their bound.
+        units: returns the amount of its work, from the nested values of a configuration.
+        measures: its metrics beside grad_norm, with their meanings; the last value of each
+            unless described otherwise. On a GPU all have liger_kernels (0/1).
     """
 
     request: type[UpdateRequest]
@@ -70,11 +71,11 @@ class AgentUpdateKind(UpdateKind):
     """An update of pi_agent on stored rollouts, by some algorithm.
 
     Args:
-        rule: the module whose `advantages(settings, chosen)` returns what makes advantages of the
-            rewards of all groups, and whose `modules(chosen)` returns the modules of foreign code.
-            `settings` is section grpo, `chosen` agent_update. By name, because its code is in the
-            keys of its own updates alone.
-        asked: returns fields of its request beside those of every update on stored rollouts.
+        rule: the module whose `advantages(settings, chosen)` returns a function from the
+            rewards of all groups to advantages, and whose `modules(chosen)` returns the modules
+            of foreign code. `settings` is section grpo, `chosen` agent_update. It is a name,
+            because its code is in the keys of its own updates alone.
+        asked: returns the fields of its request that not every update on stored rollouts has.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""The kinds of updates by their losses, which one a run has, and how one is carried out here."""
+"""The kinds of updates by their losses, which one a run uses, and how this process computes one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv_core.training.updates.kind import AgentUpdateKind, UpdateKind
 from genenv_core.types import Policy
 
 OF_AGENT = (grpo.UPDATE,)
-"""Genenv's own updates of pi_agent, the usual one first; `agent_update.algorithm` names their
+"""genenv's own updates of pi_agent, the usual one first; `agent_update.algorithm` names their
 losses."""
 
 _ALL: tuple[UpdateKind, ...] = (*OF_AGENT, rwr.UPDATE, warm_start.UPDATE, own.UPDATE)
@@ -20,7 +20,7 @@ _ALL: tuple[UpdateKind, ...] = (*OF_AGENT, rwr.UPDATE, warm_start.UPDATE, own.UP
 UPDATES = {kind.request.loss: kind for kind in _ALL}
 
 USUAL: dict[Policy, UpdateKind] = {Policy.AGENT: OF_AGENT[0], Policy.ENV: rwr.UPDATE}
-"""What trains a policy where `agent_update` is not set."""
+"""The update of each policy where `agent_update` is not set."""
 
 
 def agent_kind(chosen: AgentUpdateConfig) -> AgentUpdateKind:
@@ -30,10 +30,11 @@ def agent_kind(chosen: AgentUpdateConfig) -> AgentUpdateKind:
 
 
 def run_update(request: UpdateRequest, stop: Callable[[], bool] = lambda: False) -> UpdateResult:
-    """Return what an update did, computed in this process; the policy is in `request.output`.
+    """Compute an update in this process, and return its result.
 
-    `stop` is called after each optimizer step; True ends the update. On CPUs, updates are
-    deterministic under seed and thread count. A process computes one at a time. Raises
-    `TrainingError` when it cannot compute, `NumericalError` on NaN or inf, and `Stopped`.
+    The update saves the policy in `request.output`. It calls `stop` after each optimizer step; True
+    ends it. On CPUs, updates are deterministic under seed and thread count. A process computes one
+    at a time. Raises `TrainingError` when it cannot compute, `NumericalError` on NaN or inf, and
+    `Stopped`.
     """
     return load(UPDATES[request.loss].trainer).update(request, stop)

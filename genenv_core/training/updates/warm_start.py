@@ -16,8 +16,8 @@ from genenv_core.types import Policy
 def of_warm_start(training: TrainingConfig) -> TrainingConfig:
     """Return the training settings of a warm start, sharded as pi_env's update is.
 
-    Adapters are merged: the game's own begin at a first checkpoint without one, because a KL to it
-    switches them off.
+    It merges adapters: the game's own ones begin at a first checkpoint without an adapter, because
+    a KL to it switches them off.
     """
     settings = of_env(training)
     if not settings.lora.rank:

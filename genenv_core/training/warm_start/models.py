@@ -66,10 +66,11 @@ tasks after 600 steps)."""
 
 
 def warm_start(request: WarmStartRequest) -> WarmStartResult:
-    """Return what was trained, saved in `request.output` as a complete Hugging Face checkpoint.
+    """Train a tiny model, save it in `request.output`, and return the result.
 
-    Equal requests with one thread give equal bits. Raises ConfigError when the domain has no seed
-    data, or texts too long for tiny models, and NumericalError when the loss is not finite.
+    The output is a complete Hugging Face checkpoint. Equal requests with one thread give equal
+    bits. Raises ConfigError when the domain has no seed data, or texts too long for tiny models,
+    and NumericalError when the loss is not finite.
     """
     started = time.process_time()
     settings = request.settings
@@ -260,7 +261,7 @@ def save_checkpoint(
 def encode(tokenizer: PreTrainedTokenizerFast, examples: Sequence[SeedExample]) -> list[Row]:
     """Return each example as token ids: the rendered prompt, and the answer with its end token.
 
-    They are encoded apart, because sampling also starts right after the prompt's last token.
+    It encodes them apart, because sampling also starts right after the prompt's last token.
     """
     if not examples:
         return []

@@ -1,4 +1,4 @@
-"""What a warm start is asked for and what it did; light, because the parent of workers loads it."""
+"""The request and the result of a warm start; loads no torch, as parents of workers import it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WarmStartRequest(Record):
 
 
 class WarmStartResult(Record):
-    """What a warm start did.
+    """The result of a warm start.
 
     `metrics`: loss (mean of the last tenth of the steps), parameters, tokens (trained on, padding
     included), and for pi_agent accuracy (greedy, on fresh seed examples, once 50 steps are done).
@@ -46,7 +46,7 @@ class WarmStartResult(Record):
 
 
 RECENT = 20
-"""Steps whose losses are averaged for a person who watches."""
+"""Steps over which to average the loss for a person who watches."""
 
 
 def note_step(steps: Path, loss: float) -> None:
@@ -56,7 +56,7 @@ def note_step(steps: Path, loss: float) -> None:
 
 
 def noted_steps(steps: Path) -> tuple[int, float | None]:
-    """Return the finished steps in such a file, and the mean loss of the last `RECENT` of them.
+    """Return the number of finished steps in such a file, and the mean loss of the last `RECENT`.
 
     The loss is None before the first step, also where there is no file yet.
     """
@@ -72,10 +72,10 @@ def noted_steps(steps: Path) -> tuple[int, float | None]:
 
 
 def warm_started(result: WarmStartResult, settings: BootstrapConfig) -> dict[str, float]:
-    """Return what a warm start reached: `steps` of `steps_planned`, and its own metrics.
+    """Return how far a warm start came: `steps` of `steps_planned`, and its own metrics.
 
-    Those are loss, parameters and tokens, and for pi_agent accuracy, beside it the `target` at
-    which it stops; accuracy is missing where the warm start ended before it measured it.
+    Those are loss, parameters and tokens, and for pi_agent accuracy, with the `target` at which it
+    stops. Accuracy is missing where the warm start ended before its first measurement.
     """
     agent = result.policy is Policy.AGENT
     planned = settings.agent_steps if agent else settings.env_steps

@@ -1,7 +1,7 @@
 """ALFWorld as a domain: its games to evaluate on, and the games of its train split to train on.
 
-pi_env writes no world: it chooses a train game, and how many commands of its walkthrough are
-already carried out when the agent begins. The more are done, the easier the rest.
+pi_env writes no world. It chooses a train game, and how many commands of the game's walkthrough
+genenv carries out before the agent begins. The more it carries out, the easier is the rest.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from genenv_core.types import (
 )
 
 OFFERED = 8
-"""Games from which pi_env chooses, the base task's among them."""
+"""Games that a prompt offers to pi_env; the game of the base task is one of them."""
 
 HARDEST = 6
-"""Commands left at most in a right answer of pi_env's seed data."""
+"""Most commands that a right answer in pi_env's seed data leaves to the agent."""
 
 RULES = (
     "You choose tasks for an agent that plays text games about a house, with one command a turn. A "
@@ -72,18 +72,19 @@ class AlfworldOptions(BenchmarkOptions):
     """Options of the domain alfworld."""
 
     admissible: bool = False
-    """Whether each observation lists the commands that can be carried out; a result says so."""
+    """Whether each observation lists the commands that the game takes there; results record this
+    option."""
 
 
 class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
-    """Games of seen and unseen rooms as items, games of the train split as tasks."""
+    """The domain: items are games of seen and unseen rooms, tasks are games of the train split."""
 
     benchmark = BENCHMARK
     options_type = AlfworldOptions
     code_version = "1"
 
     def __init__(self, options: AlfworldOptions) -> None:
-        """Read the games; raises ConfigError without them or what plays them."""
+        """Read the games; raises ConfigError without them, or without the packages to play them."""
         super().__init__(options)
         try:
             interpreter()
@@ -95,7 +96,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         self._items = {item: group for item, group in self.suite.items.items() if group != "train"}
 
     def protocol(self) -> JsonObject:
-        """Return what a result has to say beside its number."""
+        """Return the options that a result records beside its score."""
         return {"admissible": self.options.admissible}
 
     def items(self) -> list[TaskDraft]:
@@ -103,21 +104,27 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return [self._draft(item, group) for item, group in self._items.items()]
 
     def item(self, item: str) -> Household:
-        """Return a game as the options play it."""
+        """Return the game with this id, to play as the options say."""
         return self._household(item, None)
 
     def made(self, spec: JsonObject) -> Household:
-        """Return a train game with its first commands done; raises DomainError."""
+        """Return a train game after its first commands; raises DomainError for a broken spec."""
         game, before, _ = read_spec(spec)
         self._train.path(game)
         return self._household(id_of(game), before)
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return train games, every second one with some commands done."""
+        """Return tasks of train games; every second game's first task begins after some commands.
+
+        Raises ConfigError where there are fewer than `count`.
+        """
         return self._drawn(seed, count, heldout=False)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return held-out train games, whole while there are enough."""
+        """Return tasks of held-out games, each from its beginning while there are enough games.
+
+        Raises ConfigError where there are fewer than `count`.
+        """
         return self._drawn(seed, count, heldout=True)
 
     def env_messages(self, context: Context) -> list[Message]:
@@ -143,7 +150,10 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return Grammar("json", json.dumps(schema))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the task that a JSON object chooses, or why it chooses none; plays the rest."""
+        """Return the task that a JSON object chooses, or why it chooses no task.
+
+        It plays the remaining commands of the walkthrough, which have to win the game.
+        """
         choice = chosen(text)
         if isinstance(choice, Rejected):
             return [choice]
@@ -155,24 +165,24 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
             return [Rejected(Rejection.INCONSISTENT, str(error)[:200])]
 
     def calls_of(self, draft: TaskDraft) -> list[Call]:
-        """Return the commands of the walkthrough that are left, as calls."""
+        """Return the remaining commands of the walkthrough, as calls."""
         item = draft.spec.get(ITEM)
         if item is not None:
             return calls(walkthrough_of(self._games.games[str(item)].path))
         return calls(read_spec(draft.spec)[2])
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return a turn for each command that is left; raises DomainError for a broken spec."""
+        """Return a turn for each remaining command; raises DomainError for a broken spec."""
         return [SolutionTurn(call_of(command)) for command in read_spec(draft.spec)[2]]
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return what answers nothing, and the solution without its last command."""
+        """Return texts that answer nothing, one `look`, and the solution less its last command."""
         left = [] if ITEM in draft.spec else read_spec(draft.spec)[2]
         begun = "".join(map(call_of, left[:-1]))
         return [*super().trivial_answers(draft), begun, call_of("look")]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return train games with some commands done, each with the next command."""
+        """Return train games after some of their commands, each with the next command."""
         rng = random.Random(seed_from("alfworld", "agent_examples", seed))
         tasks = self._train.tasks(rng, self._train.open, self._admits, whole=False)
         known = list(itertools.islice(tasks, count))
@@ -182,7 +192,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return [(self.agent_messages(task), self.solution(task)[0].says) for task in drawn]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return prompts of pi_env, each with one of its games and few commands left."""
+        """Return prompts of pi_env, each with a choice of an offered game and few commands left."""
         rng = random.Random(seed_from("alfworld", "env_examples", seed))
         weights = env_weights(HARDEST, easy_skew)
         examples: list[SeedExample] = []
@@ -199,7 +209,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return examples
 
     def _draft(self, item: str, group: str) -> TaskDraft:
-        """Return an item; its goal stands for its opening, which only the game says."""
+        """Return an item. Its prompt is the goal: only the running game says how it opens."""
         path = self._games.games[item].path
         return TaskDraft(
             prompt=goal_of(path),
@@ -221,13 +231,13 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
 
     @cached_property
     def _known(self) -> KnownItems:
-        """The walkthroughs of the items. Their words are those of every game of the same kind."""
+        """The walkthroughs of the items, without their words: games of one kind share these."""
         paths = {item: self._games.games[item].path for item in self._items}
         return KnownItems((item, "", calls(walkthrough_of(path))) for item, path in paths.items())
 
     @cached_property
     def _worlds(self) -> dict[str, str]:
-        """The item of each house and goal, by their digest."""
+        """The item with each house and goal, by the digest of the two."""
         return {world_of(self._games.games[item].path): item for item in self._items}
 
     def _unless_known(self, draft: TaskDraft) -> TaskDraft | Rejected:
@@ -237,7 +247,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return super()._unless_known(draft)
 
     def _item_like(self, game: str) -> str:
-        """Return the item with the house and goal of a train game, '' if there is none."""
+        """Return the item that has the house and goal of a train game, '' without such an item."""
         return self._worlds.get(world_of(self._train.path(game)), "")
 
     def _admits(self, task: TaskDraft) -> bool:
@@ -259,7 +269,7 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         return drafts
 
     def _checked(self, game: str, done: int) -> TaskDraft | Rejected:
-        """Return the task whose remaining commands win; raises GameError."""
+        """Return the task if its remaining commands win; raises GameError."""
         for item in (game, f"{game}{END}"):
             if item in self._items:
                 return Rejected(Rejection.CONTAMINATED, f"it is the item {item[:100]}")

@@ -1,8 +1,8 @@
 """The games of ALFWorld's train split as tasks to train on.
 
-A game is named by its id without what all ids begin and end with. One in five, by a hash of its
-name, is held out. A task is a game and how many commands of its walkthrough are done before the
-agent begins.
+A game's name is its id without the parts that all ids share. A hash of the name holds out one game
+in five. A task is a game, and how many commands of its walkthrough genenv plays before the agent
+begins.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from genenv_core.types import Call, JsonObject, Rejected, Rejection, TaskDraft
 
 TRAIN, END = "train/", "/game.tw-pddl"
 FIELDS = frozenset(("game", "done"))
-"""Of a generation."""
+"""The fields of a generation."""
 
 IDS = "_bar_"
-"""In a command that names objects by the ids of the game file."""
+"""A command with this text names objects by the ids of the game file."""
 
 
 class TrainGames:
     """The train split of a download."""
 
     def __init__(self, suite: Alfworld) -> None:
-        """Take a suite; no game is opened yet."""
+        """Take a suite, and open no game yet."""
         self._suite = suite
 
     @cached_property
     def open(self) -> list[str]:
-        """The games that are not held out."""
+        """The names of the games that are not held out."""
         return [game for game in self._all() if not in_heldout(game)]
 
     @cached_property
     def heldout(self) -> list[str]:
-        """The games that are held out."""
+        """The names of the games that are held out."""
         return [game for game in self._all() if in_heldout(game)]
 
     def knows(self, game: str) -> bool:
@@ -54,19 +54,20 @@ class TrainGames:
         return id_of(game) in self._suite.items
 
     def path(self, game: str) -> Path:
-        """Return a game's file; raises DomainError where there is none."""
+        """Return a game's file; raises DomainError for a game that the download lacks."""
         if not self.knows(game):
             raise DomainError(f"alfworld: the download has no game {game[:200]}; was it replaced?")
         return self._suite.games[id_of(game)].path
 
     def length(self, game: str) -> int:
-        """Return the number of commands of a walkthrough."""
+        """Return the number of commands in a game's walkthrough."""
         return len(walkthrough_of(self.path(game)))
 
     def walk(self, game: str) -> list[str]:
-        """Return a walkthrough in the names that a player sees.
+        """Return a game's walkthrough, with the names of objects that a player sees.
 
-        Raises GameError where it has ids, whose names the game says.
+        A walkthrough with ids asks the running game for these names; raises GameError where it
+        fails.
         """
         path = self.path(game)
         walk = walkthrough_of(path)
@@ -77,11 +78,11 @@ class TrainGames:
         return [" ".join(command.split()) for command in named]
 
     def shown(self, game: str) -> str:
-        """Return a game in a line, as pi_env reads it."""
+        """Return a game on one line, as pi_env reads it."""
         return f"{game}: {goal_of(self.path(game))} {self.length(game)} commands."
 
     def task(self, game: str, done: int) -> TaskDraft:
-        """Return the task in which so many commands are done; raises GameError as `walk`."""
+        """Return the task that begins after `done` commands; raises GameError as `walk`."""
         walk = self.walk(game)
         before = f" {done} commands are already carried out." if done else ""
         return TaskDraft(
@@ -102,9 +103,10 @@ class TrainGames:
         *,
         whole: bool,
     ) -> Iterator[TaskDraft]:
-        """Yield one admitted task of each game in turn, then another one of each, until all.
+        """Yield one admitted task of each game in turn, then another one of each, to the last.
 
-        The first one has no command done; without `whole` that goes for every second game.
+        A game's first task begins with no command done; without `whole`, only every second game's
+        does.
         """
         order = list(games)
         rng.shuffle(order)
@@ -136,7 +138,7 @@ def id_of(game: str) -> str:
 
 
 def call_of(command: str) -> str:
-    """Return a command as the agent says it."""
+    """Return a command as the agent writes its call."""
     return written({"name": ACT, "arguments": {"command": command}})
 
 
@@ -151,9 +153,9 @@ def program_of(game: str, done: int) -> str:
 
 
 def read_spec(spec: JsonObject) -> tuple[str, list[str], list[str]]:
-    """Return a task's game, the commands that are done, and those that win it then.
+    """Return a task's game, the commands before the agent begins, and those that win the game then.
 
-    Raises DomainError.
+    Raises DomainError for a spec without these fields.
     """
     game, before, left = (spec.get(name) for name in ("game", "before", "left"))
     if not isinstance(game, str) or not isinstance(before, list) or not isinstance(left, list):
@@ -167,7 +169,7 @@ def read_spec(spec: JsonObject) -> tuple[str, list[str], list[str]]:
 
 
 def chosen(text: str) -> tuple[str, int] | Rejected:
-    """Return the game and number that a generation chooses, or why it is no choice."""
+    """Return the game and the number of commands in a generation, or why it chooses nothing."""
     choice = read_object(text, FIELDS)
     if isinstance(choice, Rejected):
         return choice
@@ -181,5 +183,5 @@ def chosen(text: str) -> tuple[str, int] | Rejected:
 
 @cache
 def world_of(path: Path) -> str:
-    """Return the digest of a game's house and goal, whatever its trial is called."""
+    """Return the digest of a game's house and goal; trials of one game share it."""
     return hashlib.sha256(problem_of(path).encode()).hexdigest()

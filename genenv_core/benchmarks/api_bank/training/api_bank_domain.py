@@ -1,7 +1,8 @@
 """API-Bank as a domain.
 
-The official training data is no part of the download. Training requests are for the official APIs,
-with values of ours; pi_env writes more of them. A user's own requests may take their place.
+The download lacks the official training data. So genenv draws training requests for the official
+APIs, with values of its own, and pi_env writes more of them. A user's own requests may take their
+place.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
     observation_schema = OBSERVATION_SCHEMA
 
     def __init__(self, options: ApiBankOptions) -> None:
-        """Read the download and the user's requests; raises ConfigError, DataError."""
+        """Read the download and the user's requests; raises ConfigError or DataError."""
         super().__init__(options)
         self.take_rows(options.train)
 
@@ -86,7 +87,7 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
         return cast(ApiBank, self.suite)
 
     def _draft(self, item: str, group: str) -> TaskDraft:
-        """Return an item; its prompt is all that the user says in it."""
+        """Return an item; its prompt is the text of all the user's turns."""
         users = [m["content"] for m in self.item(item).messages if m["role"] == "user"]
         said = "\n".join(text for text in users if text != GO_ON)
         return replace(super()._draft(item, group), prompt=said)
@@ -105,7 +106,7 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
         return self._requests.made(spec)
 
     def highest(self) -> int:
-        """Return the highest level, by the number of calls."""
+        """Return the highest level of a drawn request, see `drawing.LEVELS`."""
         return LEVELS
 
     def draw_task(self, rng: random.Random, level: int) -> TaskDraft:
@@ -146,7 +147,7 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
         return said_turns(draft.spec)
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return the right calls; each reveals what later ones need of its answer."""
+        """Return the right calls; each reveals what later calls need of its answer."""
         turns: list[SolutionTurn] = []
         calls = self.made(draft.spec).calls
         for place, text in enumerate(said_turns(draft.spec)):
@@ -163,7 +164,7 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
         return turns
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
-        """Return pi_env's prompt for the answer of a call, with what is on record for it.
+        """Return pi_env's prompt for the answer of a call; it shows the recorded answer.
 
         None where the attempt ends: at an item, after a wrong call, and after the last right one.
         """
@@ -210,7 +211,10 @@ class ApiBankDomain(RowsOrDrawn[ApiBankOptions]):
         return with_rules(rules if self.options.explain else "", content)
 
     def row(self, path: Path, number: int, row: Any) -> TaskDraft:
-        """Return a request of the user's; how it says the values is their business."""
+        """Return the task of a user's row; the request may say the values in any words.
+
+        Raises DataError for a row that spells no task or repeats an item.
+        """
         found = read_written(WrittenRequest, json.dumps(row))
         draft = (
             found if isinstance(found, Rejected) else self._requests.draft_of(found, call_problem)

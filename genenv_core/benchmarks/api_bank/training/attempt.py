@@ -24,18 +24,18 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request, the calls that are right, and what each of them answers."""
+    """A request, its right calls in order, and the answer of each call."""
 
     request: str
     calls: Sequence[Mapping[str, Any]]
     tools: Sequence[JsonObject]
     judge_call: JudgeCall
     explained: bool = True
-    """Whether the rules come first."""
+    """Whether the rules open the attempt."""
 
     @property
     def messages(self) -> Sequence[Message]:
-        """The rules, and the request."""
+        """The rules, where `explained`, and the request."""
         user: Message = {"role": "user", "content": self.request}
         return ({"role": "system", "content": RULES}, user) if self.explained else (user,)
 
@@ -44,20 +44,21 @@ class ApiRequest:
         return Calling(self)
 
     def prediction(self, said: Sequence[Said]) -> list[str]:
-        """Return the calls of all turns in the official spelling; a turn without one is its text.
+        """Return the calls of all turns in the official spelling; a turn without calls is its text.
 
-        What cannot be read as a call stands there as the text that it is, so it is a wrong call.
+        Text that was meant as a call and cannot be read stays as it is, so it counts as a wrong
+        call.
         """
         return [entry for turn in said for entry in entries(turn)]
 
     def are_right(self, made: Sequence[str]) -> bool:
-        """Return whether these texts are the first of the right calls, as the APIs take them."""
+        """Return whether these texts are the first right calls, as the APIs compare calls."""
         return len(made) <= len(self.calls) and all(
             self.judge_call(place, text, "match").valid for place, text in enumerate(made)
         )
 
     def judge(self, prediction: Any, mode: str) -> ItemVerdict:
-        """Return whether the calls are the right ones, none more and none less, in their order."""
+        """Return whether a list of texts has exactly the right calls, in their order."""
         if not isinstance(prediction, list):
             return ItemVerdict(False, reason="the prediction is no list of calls")
         texts = cast("list[Any]", prediction)
@@ -78,7 +79,7 @@ class Calling:
         self._made: list[str] = []
 
     def answer(self, said: Said) -> Observation:
-        """Return what the calls answer, the end after the last one or a wrong one."""
+        """Return the calls' answers; after the last right call or a wrong one, the attempt ends."""
         request, begun = self._request, len(self._made)
         made = [*self._made, *entries(said)]
         if len(made) >= len(request.calls) or not request.are_right(made):

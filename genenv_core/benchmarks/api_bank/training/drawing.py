@@ -1,7 +1,7 @@
-"""Requests for the official APIs with values of ours, in plain English.
+"""Draws requests for the official APIs, with values of genenv's own, in plain English.
 
-An API's name and its arguments come from the download. The values are drawn by what an argument is
-called and by its declared type and format, and no official value is among them.
+The download gives an API's name and its arguments. An argument's name, declared type and format
+decide which values the drawing takes; no official value is among them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from genenv_core.benchmarks.training.invented import person, town, word
 from genenv_core.types import JsonObject
 
 LEVELS = 4
-"""1: at most two arguments. 2: more. 3: as 2, dates said in words and something idle beside them.
-4: two calls, the second of which needs what the first one answers."""
+"""The highest level. 1: at most two arguments. 2: more. 3: as 2, with dates in words and an idle
+sentence beside them. 4: two calls, the second of which needs the answer of the first."""
 
 FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%m-%d")
-"""Formats that descriptions of arguments name, the longest first."""
+"""Date formats that descriptions of arguments name, the longest first."""
 
 Docs = Mapping[str, Mapping[str, Any]]
 
@@ -46,7 +46,7 @@ _FIRST_CALLS: Sequence[tuple[str, str]] = (
     ("GetUserToken", "token"),
     ("AppointmentRegistration", "appointment_id"),
 )
-"""APIs whose answer has what others need, and under which name."""
+"""APIs whose answer holds an argument of other APIs, and the name of that argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class DrawnRequest:
 
 
 def format_of(declared: Mapping[str, Any]) -> str:
-    """Return the format of a date that an argument's description names, '' for none."""
+    """Return the date format that an argument's description names, '' without one."""
     description = str(declared.get("description", ""))
     return next((form for form in FORMATS if form in description), "")
 
 
 def draw(rng: random.Random, docs: Docs, level: int) -> DrawnRequest | None:
-    """Return a request of a level from 1 to `LEVELS`; None where the APIs have none of it."""
+    """Return a request of a level from 1 to `LEVELS`; None where no API fits the level."""
     if level == LEVELS:
         return _chain(rng, docs)
     few = level == 1
@@ -115,7 +115,7 @@ def _asked(
     in_words: bool,
     given: Mapping[str, Any] | None = None,
 ) -> tuple[str, DrawnCall]:
-    """Return a request for one call; what is `given` is known from elsewhere and not said."""
+    """Return a request for one call; the request does not say the values in `given`."""
     arguments: JsonObject = dict(given or {})
     said: list[tuple[str, str]] = []
     moment = datetime(_YEAR, 1, 1) + timedelta(days=rng.randrange(300))
@@ -123,7 +123,7 @@ def _asked(
         if name in arguments:
             continue
         if form := format_of(declared):
-            moment += timedelta(days=rng.randint(1, 20))  # what ends comes after what begins
+            moment += timedelta(days=rng.randint(1, 20))  # an end comes after its beginning
             moment = moment.replace(hour=rng.randint(7, 21), minute=rng.choice((0, 15, 30, 45)))
             arguments[name] = moment.strftime(form)
             shown = _in_words(moment, form) if in_words else arguments[name]
@@ -149,7 +149,7 @@ def _sentence(rng: random.Random, task: str, said: Sequence[tuple[str, str]]) ->
 
 
 def _task(api: str) -> str:
-    """Return what an API is for, out of its name: AddAgenda is add a new agenda."""
+    """Return what an API does, read from its name: AddAgenda gives "add a new agenda"."""
     words = re.findall(r"[A-Z][a-z]+|[A-Z]+(?![a-z])", api) or [api]
     rest = " ".join(words[1:]).lower()
     if words[0] in _VERBS and rest:
@@ -166,7 +166,7 @@ def _lower(sentence: str) -> str:
 
 
 def _value(rng: random.Random, name: str, declared: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return a value of an argument that is no date, and how the request says it."""
+    """Return a value for an argument without a date format, and its words in the request."""
     kind = str(declared.get("type"))
     if kind == "int":
         number = rng.randint(2, 60)

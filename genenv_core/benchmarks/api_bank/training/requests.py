@@ -1,4 +1,4 @@
-"""Requests made into tasks: drawn ones, those that pi_env wrote, and a user's own."""
+"""Makes requests into tasks: drawn ones, those that pi_env wrote, and a user's own."""
 
 from __future__ import annotations
 
@@ -35,17 +35,18 @@ OFFERED = 4
 """APIs that the agent may choose from in a training task."""
 
 _CONDITIONAL = "ForgotPassword"
-"""Its arguments depend on one another, which its declaration says in prose only."""
+"""An API that genenv leaves out: only prose says which of its arguments go together."""
 
 
 class ApiRequests:
-    """The APIs of a download to make requests for; of names that levels share, those of 1 and 2.
+    """Makes requests for the APIs of a download; where levels share a name, levels 1 and 2 win.
 
     Args:
         bank: the download.
-        mode: how calls are judged.
-        fits: whether a drawn task may be one; small numbers alone can make a call an official one.
-        explained: whether the rules come before a request.
+        mode: how to judge calls.
+        fits: whether a drawn task may be used; small numbers alone can make a call an official
+            one.
+        explained: whether the rules open an attempt.
     """
 
     def __init__(
@@ -110,7 +111,10 @@ class ApiRequests:
         )
 
     def draw(self, rng: random.Random, docs: Docs, level: int) -> TaskDraft:
-        """Return a drawn task for some of the APIs; of a lower level where they have none of it."""
+        """Return a drawn task for some of the APIs; of a lower level where no API fits this one.
+
+        Raises ConfigError without APIs to make requests for.
+        """
         for drawing in range(TRIES):
             drawn = draw(rng, docs, max(1, level - drawing // 20))
             if drawn is None:
@@ -131,14 +135,20 @@ class ApiRequests:
         raise ConfigError(f"api_bank: {DOCS} of the download has no APIs to make requests for")
 
     def some(self, apis: Sequence[str], of: str, count: int) -> list[str]:
-        """Return these APIs and others that a text decides, in alphabetical order."""
+        """Return these APIs and further ones, `count` in all, in alphabetical order.
+
+        The text `of` decides the further ones.
+        """
         named = list(dict.fromkeys(apis))
         others = [name for name in self.docs if name not in named]
         random.Random(seed_from("api_bank", "some", of)).shuffle(others)
         return sorted([*named, *others[: max(0, count - len(named))]])
 
     def _gold(self, call: Mapping[str, Any]) -> RecordedCall:
-        """Return the right call; nothing of it is on record in the official databases."""
+        """Return the right call, to compare a call by its arguments alone.
+
+        The official databases know none of its values, so the tool's needs of them do not apply.
+        """
         tools = self._bank.download.tools
         key = next(key for key in ("lv1_lv2", "lv3") if call["api"] in tools.get(key, {}))
         tool = tools[key][call["api"]]

@@ -79,22 +79,23 @@ class WrittenRequest(BaseModel, use_attribute_docstrings=True):
 
 
 Problem = Callable[[WrittenRequest, Docs], Rejected | None]
-"""`problem`, or `call_problem` for requests that a user vouches for."""
+"""`problem`, or `call_problem` for requests that a user vouches for. Both return None for a sound
+one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What tells requests apart: their family, and how hard they are."""
+    """A request's family, and its difficulty."""
 
     family: str
     difficulty: float
 
 
 def problem(found: WrittenRequest, docs: Docs) -> Rejected | None:
-    """Return why a generation is no sound request, None where it is one.
+    """Return why a generation is no sound request, None for a sound one.
 
-    All APIs exist and take these arguments, the request says what they need without giving the
-    calls away, and what an earlier call answers is needed.
+    In a sound request all APIs exist and take these arguments. The request says the values that
+    they need and gives no call away. A later call needs the answer of each earlier one.
     """
     calls = found.calls()
     for call in calls:
@@ -118,7 +119,7 @@ def problem(found: WrittenRequest, docs: Docs) -> Rejected | None:
 
 
 def call_problem(found: WrittenRequest, docs: Docs) -> Rejected | None:
-    """Return why the calls themselves are wrong, whatever the request says."""
+    """Return why the calls themselves are wrong, None for right ones; ignores the request."""
     wrong = (_wrong_call(call, docs) for call in found.calls())
     return next((one for one in wrong if one), None)
 
@@ -163,7 +164,10 @@ def _wrong_call(call: Mapping[str, Any], docs: Docs) -> Rejected | None:
 
 
 def _given_away(request: str, apis: Sequence[str]) -> str:
-    """Return what of a call's spelling a request has; names of one word are plain English."""
+    """Return the first part of a call's spelling that a request has, '' without one.
+
+    A name of one word is plain English, so it counts only with a parenthesis behind it.
+    """
     names = [name for name in apis if sum(letter.isupper() for letter in name) > 1]
     spelled = [mark for mark in _SPELLED if mark in request]
     named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", request)]
@@ -172,7 +176,7 @@ def _given_away(request: str, apis: Sequence[str]) -> str:
 
 
 def _unsaid(call: Mapping[str, Any], docs: Docs, known: str) -> str:
-    """Return which argument's value nobody has said, '' for none."""
+    """Return the first argument whose value the known text lacks, '' where it has all."""
     for key, value in call["arguments"].items():
         form = format_of(docs[call["api"]]["input_parameters"][key])
         right = _says_day(known, value, form) if form else None
@@ -184,7 +188,7 @@ def _unsaid(call: Mapping[str, Any], docs: Docs, known: str) -> str:
 
 
 def _leaves(value: Any) -> Iterator[str | int | float]:
-    """Yield the texts and numbers of a value; whether something is on is said in any words."""
+    """Yield the texts and numbers of a value; a request may say booleans in any words."""
     stack = [value]
     while stack:
         one = stack.pop()
@@ -208,7 +212,10 @@ def _says(text: str, value: str | float) -> bool:
 
 @lru_cache(maxsize=64)
 def _plain(text: str) -> str:
-    """Return a text in lower case with single blanks; cached, as many values look into one text."""
+    """Return a text in lower case with single blanks.
+
+    The cache helps because `_says` looks for many values in one text.
+    """
     return " ".join(text.casefold().split())
 
 

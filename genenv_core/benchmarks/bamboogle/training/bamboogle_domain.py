@@ -1,8 +1,8 @@
 """Bamboogle as a domain.
 
-Bamboogle has no training split. Training questions are about things that do not exist, with all
-that is to know in passages; pi_env writes more of them. A user's own questions may take their
-place.
+Bamboogle has no training split. genenv draws training questions about things that do not exist, and
+puts all that an answer needs into passages; pi_env writes more of them. A user's own questions may
+take their place.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
     observation_schema = OBSERVATION_SCHEMA
 
     def __init__(self, options: BamboogleOptions) -> None:
-        """Read the download, the corpus and the user's questions; raises ConfigError, DataError."""
+        """Read the download, corpus and user's questions; raises ConfigError or DataError."""
         super().__init__(options)
         if (options.search == "corpus") != (options.corpus is not None):
             raise ConfigError(
@@ -93,7 +93,7 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         self.take_rows(options.train)
 
     def protocol(self) -> JsonObject:
-        """Return what a result has to say of how the questions were put."""
+        """Return the search engine that a result records, with the corpus' digest if it has one."""
         corpus = {"corpus": self._corpus_digest[:16]} if self._corpus else {}
         return {"search": self.options.search, **corpus}
 
@@ -111,7 +111,7 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         )
 
     def episode(self, draft: TaskDraft, seed: int) -> BenchmarkEpisode:
-        """Return a fresh attempt; raises DomainError where only pi_env could answer searches."""
+        """Return a fresh attempt; raises DomainError where only pi_env can answer searches."""
         if self.options.search == "simulated" and not draft.spec.get("passages"):
             raise DomainError(
                 "bamboogle: search is simulated, so only pi_env answers searches: set "
@@ -147,7 +147,10 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         return [found if isinstance(found, Rejected) else self._draft_of(found)]
 
     def solution(self, draft: TaskDraft) -> list[SolutionTurn]:
-        """Return the answer, after a search for each hop where there is a search engine."""
+        """Return the answer; where there is a search engine, a search for each hop comes before it.
+
+        Raises DomainError where the passages do not lead to the answer.
+        """
         question, answer, passages = _read_spec(draft.spec)
         told = SolutionTurn(said_as(answer))
         if self.options.search == "none" or not passages:
@@ -159,9 +162,9 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         return [SolutionTurn(searches[0], (answer,)), *map(SolutionTurn, searches[1:]), told]
 
     def tool_messages(self, draft: TaskDraft, messages: Sequence[Message]) -> list[Message] | None:
-        """Return pi_env's prompt for what a search finds; None where there is no search.
+        """Return pi_env's prompt for the result of a search; None without a search.
 
-        A training question's passages are in it, so that they are what is found. Raises DomainError
+        The prompt shows a training question's passages, so pi_env finds these. Raises DomainError
         on a call that is no search, as the tool answers it with an error.
         """
         spoken = messages[-1]["content"]
@@ -177,7 +180,7 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         return self._with_rules(SEARCH_RULES, f"{known}queries: {asked} ; found:")
 
     def _engine(self, passages: Sequence[Passage]) -> Search | None:
-        """Return what answers searches about a question with these passages."""
+        """Return what answers searches about a question with these passages, if anything does."""
         if self.options.search == "none":
             return None
         if not passages and self._corpus:
@@ -195,7 +198,7 @@ class BamboogleDomain(RowsOrDrawn[BamboogleOptions]):
         return with_rules(rules if self.options.explain else "", content)
 
     def row(self, path: Path, number: int, row: Any) -> TaskDraft:
-        """Return a question of the user's, which has no passages."""
+        """Return the task of a user's row, without passages; raises DataError for a broken row."""
         record = cast(JsonObject, row) if isinstance(row, dict) else {}
         question, answer = record.get("question"), record.get("answer")
         if not isinstance(question, str) or not isinstance(answer, str) or not answer.strip():

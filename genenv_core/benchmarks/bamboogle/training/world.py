@@ -1,7 +1,7 @@
-"""Questions of two or three hops about people, towns and works that do not exist.
+"""Draws questions of two or three hops about people, towns and works that do not exist.
 
-Names are put together from syllables, so no model knows the answers and no question can be one of
-the benchmark's. Each thing of the world has a passage; a hop leads from one passage to the next.
+Syllables make the names, so no model knows the answers and no question repeats one of the
+benchmark's. Each thing of the world has a passage; a hop leads from one passage to the next.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from genenv_core.benchmarks.bamboogle.searching import Passage
 from genenv_core.benchmarks.training.invented import person, river, town, word
 
 LEVELS: Sequence[tuple[int, int]] = ((2, 1), (2, 4), (3, 2), (3, 7))
-"""Hops, and passages that are not needed, of the levels 1, 2, ..."""
+"""Of levels 1, 2, ...: the hops of a question, and the passages that it does not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """How one thing leads to another: in the question, and in the first thing's passage."""
+    """How one thing leads to another, as the question and the first thing's passage say it."""
 
     to: str
     asked: str
@@ -28,7 +28,7 @@ class _Relation:
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """What a question asks of the last thing, and how that thing's passage tells it."""
+    """What a question asks of the last thing, and how that thing's passage says it."""
 
     asked: str
     told: str
@@ -91,7 +91,7 @@ _FACTS: dict[str, Sequence[_Fact]] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A question, its answer, and passages in any order of which some are not needed."""
+    """A question, its answer, and passages in random order, some of which it does not need."""
 
     question: str
     answer: str
@@ -101,8 +101,8 @@ class Drawn:
 def draw(rng: random.Random, level: int) -> Drawn:
     """Return a question of a level from 1 to the number of `LEVELS`.
 
-    Passages that nobody needs come first from a twin of the question about other things, its last
-    passage before the others: the kind of the answer alone does not give it away.
+    The first passages that it does not need are those of a twin question about other things, the
+    twin's last passage before its others. So the kind of the answer alone does not give it away.
     """
     hops, others = LEVELS[level - 1]
     used: set[str] = set()
@@ -118,7 +118,7 @@ def draw(rng: random.Random, level: int) -> Drawn:
 
 @dataclass(frozen=True, slots=True)
 class _QuestionWay:
-    """From what kind of thing a question starts, by which relations it goes, and what it asks."""
+    """The kind of thing that a question starts from, its relations, and what it asks."""
 
     start: str
     relations: Sequence[_Relation]

@@ -1,4 +1,4 @@
-"""What pi_env writes, a question with passages, and what makes it a question of several hops.
+"""Reads what pi_env writes, a question with passages, and checks that it takes several hops.
 
 A passage is about the thing that its title names. A passage leads to another when it says the
 other's title. The question says the title of the passage to start from; the answer stands in a
@@ -45,9 +45,9 @@ class WrittenQuestion(BaseModel, use_attribute_docstrings=True):
 
 
 def hops(question: str, answer: str, passages: Sequence[Passage]) -> int | Rejected:
-    """Return how many passages have to be read one after the other, or why this is no question.
+    """Return how many passages an agent has to read in turn, or why this is no question.
 
-    At least 2: otherwise the question is refused.
+    A question takes at least 2 hops.
     """
     titles = [passage.title for passage in passages]
     if not question.rstrip().endswith("?"):
@@ -97,17 +97,17 @@ def draft_of(written: WrittenQuestion, asked: Callable[[JsonObject], str]) -> Ta
 
 
 def said_as(answer: str) -> str:
-    """Return how the agent gives an answer."""
+    """Return an answer as the agent says it."""
     return f"Final answer: {answer}"
 
 
 def fingerprint(question: str, answer: str) -> str:
-    """Return what two spellings of one task share."""
+    """Return the text that all spellings of one task share."""
     return f"{normalized(question)} => {normalized(answer)}"
 
 
 def path(question: str, answer: str, passages: Sequence[Passage]) -> list[str]:
-    """Return the titles to look up, one after the other; empty where there is no way."""
+    """Return the titles to look up in turn; [] where no passages lead to the answer."""
     asked = [p.title for p in passages if says(question, p.title)]
     holding = {p.title for p in passages if contains(f"{p.title}: {p.text}", answer)}
     ways = {title: [title] for title in asked}

@@ -1,7 +1,7 @@
-"""The domain `bfcl`: BFCL's items to evaluate with, and requests of our own to train on.
+"""The domain `bfcl`: BFCL's items to evaluate with, and genenv's own requests to train on.
 
-BFCL has no training split. The training side are requests drawn from a catalogue of functions, and
-a user's own rows in BFCL's format; pi_env writes further ones. All are single-turn.
+BFCL has no training split. genenv draws training requests from a catalogue of functions, a user may
+add rows in BFCL's format, and pi_env writes further ones. All are single-turn.
 """
 
 from __future__ import annotations
@@ -57,16 +57,19 @@ class BfclOptions(BenchmarkOptions):
     """Options of the domain bfcl, from `domain.options` of the run's configuration."""
 
     hardest: int = Field(default=6, ge=1, le=8)
-    """Largest difficulty of a training task: its calls, and the functions that are not called."""
+    """Largest difficulty of a training task: the number of its calls, plus the functions not
+    called."""
     train: str | None = Field(default=None, min_length=1)
     """A file of your own rows in BFCL's format, one JSON object a line with question, function and
-    ground_truth; base and held-out tasks are these first, and then those of the catalogue."""
+    ground_truth. Base and held-out tasks take these rows first, and then requests of the
+    catalogue."""
     explain: bool = True
-    """Whether pi_env's prompt opens with the rules; not for models trained on such tasks before."""
+    """Whether pi_env's prompt opens with the rules; false for models that trained on such tasks
+    before."""
 
 
 class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
-    """Requests answered with calls of functions, compared with gold as BFCL does."""
+    """The domain: the agent answers requests with calls, which BFCL's checker judges."""
 
     benchmark = BENCHMARK
     options_type = BfclOptions
@@ -83,7 +86,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
 
     @cached_property
     def _left_out(self) -> str:
-        """Why the multi-turn items cannot be attempted here; '' if they can, or there are none."""
+        """Why the multi-turn items cannot run here; '' if they can, or if there are none."""
         found = backends()
         turns = any(isinstance(row, TurnsRow) for row in self._rows.values())
         return str(found) if turns and isinstance(found, Absent) else ""
@@ -95,7 +98,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         return suite.rows
 
     def attempted(self) -> list[TaskDraft]:
-        """Return the items; without those of several turns while their back ends are absent."""
+        """Return the items, without the multi-turn ones where their back ends are not installed."""
         return [
             draft
             for draft in self.items()
@@ -103,7 +106,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         ]
 
     def protocol(self) -> JsonObject:
-        """Return what was left out, and why."""
+        """Return which items an evaluation here leaves out and why, {} for none left out."""
         return {"left_out": f"multi-turn: {self._left_out}"} if self._left_out else {}
 
     def made(self, spec: JsonObject) -> MadeTask:
@@ -131,14 +134,14 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         return Grammar("json", json.dumps(schema(self.options.hardest)))
 
     def read(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the one task that a generation is, or why it is no task; never raises."""
+        """Return the one task that a text spells, or why it spells no task; never raises."""
         program = read_program(text, self.options.hardest)
         return [program if isinstance(program, Rejected) else _draft(program)]
 
     def calls_of(self, draft: TaskDraft) -> Sequence[Call]:
         """Return the calls of the right answer, with the first values that gold lists.
 
-        Those of a multi-turn item are no answer to one request, so it returns no calls for one.
+        A multi-turn item gives no calls: its calls do not answer one request.
         """
         if ITEM not in draft.spec:
             return first_calls(draft.spec["ground_truth"])
@@ -170,7 +173,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         return texts
 
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
-        """Return a request with its right calls, which are one turn."""
+        """Return a request and the one turn with its right calls."""
         return self.agent_messages(draft), draft.ground_truth
 
     def distinct_tasks(
@@ -181,8 +184,11 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         *,
         heldout: bool,
     ) -> list[TaskDraft]:
-        """Return `count` distinct tasks, all held out or none, the user's rows first."""
-        # By the question: one with other functions beside it is no other request.
+        """Return `count` distinct tasks, all inside or outside of the held-out bucket.
+
+        The user's rows come first. Raises ConfigError where there are fewer.
+        """
+        # By the question: with other functions beside it, it stays the same request.
         given = [draft for draft in self._given if in_heldout(draft.prompt) == heldout]
         rng.shuffle(given)
         given = given[:count]
@@ -205,7 +211,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
         )
 
     def draw_open(self, rng: random.Random, weights: Sequence[float]) -> TaskDraft:
-        """Return a drawn task outside of the held-out bucket, also by its question."""
+        """Return a drawn task whose fingerprint and question are both not held out."""
 
         def draw(level: int) -> TaskDraft:
             while in_heldout((draft := self.draw_task(rng, level)).prompt):
@@ -216,7 +222,7 @@ class BfclDomain(SeededTasks, BenchmarkDomain[BfclOptions]):
 
     @cached_property
     def _given(self) -> list[TaskDraft]:
-        """The user's rows; those that repeat an item of BFCL are left out, and counted in the log.
+        """The user's rows without those that repeat an item of BFCL, whose number a warning logs.
 
         Raises ConfigError without the file, DataError for a broken row.
         """

@@ -1,4 +1,4 @@
-"""Our own functions as BFCL describes them: the training side has no other source."""
+"""genenv's own functions, as BFCL describes functions: drawn training requests use no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genenv_core.types import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class CatalogueEntry:
-    """A function, and what draws a request for it and the arguments that this asks for."""
+    """A function, and what draws a request for it together with the arguments of the right call."""
 
     function: JsonObject
     draw: Callable[[random.Random], requests.Drawn]

@@ -1,7 +1,7 @@
-"""Functions that pi_env describes, and whether the values of a call fit them.
+"""Reads functions that pi_env describes, and checks that the values of a call fit them.
 
-BFCL's checker takes the type of a value from gold where gold has another one than described. pi_env
-writes gold too, so what it writes has to fit what it describes, exactly: a boolean is no integer.
+Where gold has a value of another type than described, BFCL's checker goes by gold's type. pi_env
+writes gold too, so its values have to fit its own descriptions exactly: a boolean is no integer.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ TYPES: Mapping[str, str] = {
     "dict": "dict",
     "object": "dict",
 }
-"""BFCL's name of a type, by its names in BFCL and in JSON schema."""
+"""BFCL's name of each type, by its names in BFCL and in JSON schema."""
 
 DEEPEST = 4
-"""Levels of a description: a list of dicts with texts has three."""
+"""Most levels of a description: a list of dicts with texts has three."""
 
 LARGEST = 2**53
-"""An integer beyond it is another number where it is read as a float."""
+"""Largest integer: beyond it, reading an integer as a float changes its value."""
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]{0,63}", re.ASCII)
 
 
 def described(function: object) -> JsonObject | str:
-    """Return a function as BFCL describes one, or what is wrong with it."""
+    """Return a function as BFCL describes one, or what is wrong with the description."""
     if not is_object(function):
         return "neither a name nor an object"
     name, says = function.get("name"), function.get("description", "")
@@ -53,7 +53,7 @@ def described(function: object) -> JsonObject | str:
 
 
 def _inside(outer: JsonObject, depth: int) -> JsonObject | str:
-    """Return the properties of a dict and which of them are required, or what is wrong."""
+    """Return a dict's properties and the names of the required ones, or what is wrong."""
     properties: JsonObject = {}
     for name, one in outer["properties"].items():
         value = _value(one, depth)
@@ -99,7 +99,7 @@ def _value(one: object, depth: int) -> JsonObject | str:
 
 
 def misfit(function: JsonObject, call: Call) -> str:
-    """Return what of a call does not fit a function, '' for nothing."""
+    """Return why a call does not fit a function, '' where it fits."""
     return _misfit_of_all(call.arguments, function["parameters"])
 
 
@@ -117,7 +117,7 @@ def _misfit_of_all(values: JsonObject, outer: JsonObject) -> str:
 
 
 def unfit(value: object, one: JsonObject) -> str:
-    """Return why a value does not fit a described one, '' where it does."""
+    """Return why a value does not fit its description, '' where it fits."""
     kind: str = one["type"]
     if not _is(kind, value):
         return f"no {kind}"
@@ -155,7 +155,7 @@ def _is(kind: str, value: object) -> bool:
 def gold_of(function: JsonObject, call: Call) -> JsonObject:
     """Return the values that each parameter of a call may have.
 
-    A parameter that is left out may be given its default; one that has its default may be left out.
+    A call may give a parameter that it leaves out its default, and may leave out one that has it.
     """
     return _allowed(call.arguments, function["parameters"])
 
@@ -177,7 +177,7 @@ def _same(value: object, default: object) -> bool:
 
 
 def _listed(value: Any, one: JsonObject) -> Any:
-    """Return a value as gold has it: of a dict, and of the dicts of a list, each key's values."""
+    """Return a value as gold has it: dicts, also those in lists, list each key's values."""
     if is_object(value):
         free = {key: [inner] for key, inner in value.items()}
         return _allowed(value, one) if "properties" in one else free

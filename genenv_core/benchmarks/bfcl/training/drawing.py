@@ -1,4 +1,4 @@
-"""Requests drawn from the catalogue: how many calls, of which functions, among which others."""
+"""Draws requests from the catalogue: how many calls, of which functions, among which others."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from genenv_core.benchmarks.bfcl.training.program import Program
 from genenv_core.types import Call
 
 MOST_CALLS = 4
-"""Calls of one request that is drawn."""
+"""Most calls of one drawn request."""
 
 _LINKS = ("Also: ", "Besides that: ", "And then: ")
 
 
 def draw_program(rng: random.Random, difficulty: int) -> Program:
-    """Return a request whose calls and functions that are not called number `difficulty`."""
+    """Return a request of a difficulty: the calls, plus the functions that it does not call."""
     calls, called = rng.choice(_shapes(difficulty))
     return _drawn(rng, calls, called, difficulty - calls)
 
 
 def _shapes(difficulty: int) -> Sequence[tuple[int, int]]:
-    """Return pairs of the calls, and the functions called; a quarter at most call nothing."""
+    """Return pairs (calls, functions called) to draw from; at most a quarter call nothing."""
     if difficulty == 1:
         return [(0, 0), (1, 1), (1, 1), (1, 1)]
     most = min(difficulty, MOST_CALLS)

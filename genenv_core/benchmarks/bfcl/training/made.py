@@ -1,8 +1,8 @@
-"""A training task as a model plays it: a single-turn item whose all is in its spec.
+"""A training task as a model plays it: a single-turn item that its spec holds completely.
 
-Where no call is right, BFCL is content with any text, so a silent model, or one that says anything
-at all, would earn the reward. A training task therefore wants the answer that no function fits, in
-the words of the rules.
+Where no call is right, BFCL accepts any text, so a model that stays silent, or says anything at
+all, would earn the reward. A training task therefore asks for a text that says, in the words of the
+rules, that no function fits.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ NOTHING_FITS = f"{NO_FUNCTION} here does that."
 
 
 class MadeTask(SingleTurn):
-    """A training task; its prediction without a call is the text."""
+    """A training task; without a call, its prediction is the text of the turn."""
 
     def __init__(self, row: Row) -> None:
-        """Take a row; its kind says how the calls are compared."""
+        """Take a row; its category's kind says how to compare the calls."""
         super().__init__(row, self._verdict)
         self._nothing = row.category.kind is Matching.IRRELEVANCE
 
     def prediction(self, said: Sequence[Said]) -> Any:
-        """Return the calls of the first turn, or its text where it needs and has no call."""
+        """Return the calls of the first turn; its text where there is no call and none is right."""
         calls = super().prediction(said)
         return said[0].text if self._nothing and calls == [] and said else calls
 

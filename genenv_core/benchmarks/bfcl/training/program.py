@@ -1,7 +1,7 @@
-"""A generation of pi_env: a request, the functions offered, and the calls that answer it.
+"""Reads a generation of pi_env: a request, the functions it offers, and the calls that answer it.
 
 It is one JSON object, `{"question": ..., "functions": [...], "calls": [...]}`. A function is the
-name of one of our catalogue, or an object that describes a new one as BFCL does.
+name of one in the catalogue, or an object that describes a new one as BFCL does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from genenv_core.domains.tool_calls import OPEN, parsed, read_call
 from genenv_core.types import Call, JsonObject, Rejected, Rejection
 
 LONGEST = 20_000
-"""Characters of a generation."""
+"""Most characters of a generation."""
 
 LONGEST_QUESTION = 2_000
 FIELDS = ("question", "functions", "calls")
@@ -28,7 +28,7 @@ FIELDS = ("question", "functions", "calls")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A request that is well formed: each call is of an offered function, with fitting values."""
+    """A well-formed request: each call is of an offered function, and its values fit."""
 
     question: str
     functions: Sequence[JsonObject]
@@ -41,18 +41,18 @@ class Program:
 
     @property
     def difficulty(self) -> int:
-        """Return the number of calls and of functions that are not called."""
+        """Return the number of calls, plus the number of functions that no call uses."""
         called = {call.name for call in self.calls}
         return len(self.calls) + len(self.functions) - len(called)
 
     @property
     def gold(self) -> list[JsonObject]:
-        """Return the calls with the values that each parameter may have, as BFCL has them."""
+        """Return the calls in BFCL's form, with the accepted values of each parameter."""
         functions = {function["name"]: function for function in self.functions}
         return [{call.name: gold_of(functions[call.name], call)} for call in self.calls]
 
     def spelled(self) -> str:
-        """Return the one spelling of the program."""
+        """Return the canonical spelling of the program."""
         functions = [
             name if _is_ours(function) else function
             for name, function in ((one["name"], one) for one in self.functions)
@@ -63,7 +63,7 @@ class Program:
 
 
 def family_of(functions: int, calls: int) -> str:
-    """Return the category of a request with so many functions offered and calls to make."""
+    """Return BFCL's category of a request, by the numbers of its functions and of its calls."""
     if calls == 0:
         return "irrelevance"
     if calls == 1:
@@ -78,7 +78,7 @@ KINDS: Mapping[str, Matching] = {
     "parallel": Matching.PARALLEL,
     "parallel_multiple": Matching.PARALLEL,
 }
-"""How the calls of each family are compared with gold."""
+"""How BFCL compares the calls of each family with gold."""
 
 
 def read_program(text: str, hardest: int) -> Program | Rejected:
@@ -156,7 +156,7 @@ def _calls(calls: Sequence[object], functions: Sequence[JsonObject]) -> list[Cal
 
 
 def _checked(program: Program, hardest: int) -> Program | Rejected:
-    """Return the program, if it is in range, says no call, and BFCL's checker accepts its calls."""
+    """Return the program if its range is right, it says no call, and BFCL accepts its calls."""
     if program.difficulty > hardest:
         return _out(f"the difficulty is {program.difficulty}, the largest {hardest}")
     try:
@@ -176,7 +176,10 @@ def _checked(program: Program, hardest: int) -> Program | Rejected:
 
 
 def told(program: Program) -> str:
-    """Return which call the request spells out, '' for none: a name with what follows in a call."""
+    """Return which call the request spells out, '' without one.
+
+    It looks for a call's mark, and for a function's name before a sign that follows it in a call.
+    """
     if OPEN in program.question:
         return f"the request says {OPEN}"
     for call in program.calls:

@@ -1,7 +1,7 @@
-"""Requests in plain English, each for one call of a function of the catalogue.
+"""Draws requests in plain English, each for one call of a function of the catalogue.
 
-A request says some values as they are, and others so that they have to be worked out: people who
-are counted in two groups, hours that are minutes in the call, a word that stands for one of a list.
+A request says some values as they are. Others the agent has to work out: people counted in two
+groups, hours that are minutes in the call, a word that stands for one of a list.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from genenv_core.types import JsonObject
 
 Drawn = tuple[str, JsonObject]
-"""A request in one sentence, and the arguments that it asks for."""
+"""A request in one sentence, and the arguments of its right call."""
 
 _TOWNS = ("Bergen", "Lisbon", "Krakow", "Turin", "Ghent", "Porto", "Graz", "Lyon", "Split", "Oulu")
 _NAMES = ("Mira", "Jonas", "Petra", "Hugo", "Salma", "Nils", "Elena", "Tomas", "Ines", "Viktor")
@@ -26,7 +26,7 @@ _GOODS = {
     "lamp": "lamps", "desk": "desks", "shelf": "shelves", "kettle": "kettles", "rug": "rugs",
     "mirror": "mirrors", "stool": "stools", "vase": "vases",
 }  # fmt: skip
-"""Things in the singular, and in the plural."""
+"""Things in the singular, and their plural."""
 
 _SMALL = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 

@@ -23,7 +23,7 @@ from genenv_core.types import Call, JsonObject, Message, Rejected
 
 @dataclass(frozen=True, slots=True)
 class GivenTask:
-    """A row: its program with the first values that gold lists, and what the row itself says."""
+    """A user's row: its own messages and gold, and its program with gold's first values."""
 
     program: Program
     messages: list[Message]
@@ -38,7 +38,7 @@ def required_rows(path: Path) -> Path:
 
 
 def read_given(path: Path, hardest: int) -> list[GivenTask]:
-    """Return the tasks of a file, each once; raises DataError for a broken row."""
+    """Return the tasks of a file, each task once; raises DataError for a broken row."""
     tasks: dict[str, GivenTask] = {}
     for number, row in enumerate(read_lines(path), 1):
         task = _task(row, f"{path}, row {number}", hardest)
@@ -80,18 +80,18 @@ def first_calls(gold: Sequence[JsonObject]) -> list[Call]:
 
 
 def _text(question: str, functions: object, gold: Sequence[JsonObject]) -> str:
-    """Return a row as a generation of pi_env."""
+    """Return a row in the form that pi_env writes."""
     calls = [{"name": one.name, "arguments": one.arguments} for one in first_calls(gold)]
     return json.dumps({"question": question, "functions": functions, "calls": calls})
 
 
 def _given(values: JsonObject) -> list[tuple[str, list[Any]]]:
-    """Return what gold lists for each parameter that is not left out where that is allowed."""
+    """Return gold's values of the parameters to give: '' in the first place omits one."""
     return [(key, listed) for key, listed in values.items() if listed and listed[0] != ""]
 
 
 def _first(listed: Sequence[Any]) -> Any:
-    """Return the first value; in a dict, and in the dicts of a list, each key has such a list."""
+    """Return the first listed value; dicts, also those in lists, have a list for each key."""
     value = listed[0]
     if is_object(value):
         return _keys(value)

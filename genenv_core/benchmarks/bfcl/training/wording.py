@@ -94,7 +94,7 @@ def _type(one: JsonObject) -> str:
 
 
 def asked(history: AgentHistory, base: str) -> str:
-    """Return what pi_env is asked: the agent's success, by family and in all, and a base task."""
+    """Return pi_env's request: the agent's success, by family and in all, and a base task."""
     by_family = ", ".join(
         f"{family} {successes}/{attempts}"
         for family, (successes, attempts) in sorted(history.by_family.items())
@@ -104,7 +104,7 @@ def asked(history: AgentHistory, base: str) -> str:
 
 
 def schema(hardest: int) -> JsonObject:
-    """Return the JSON schema of a generation; `read_program` looks at what it cannot say."""
+    """Return the JSON schema of a generation; `read_program` checks what a schema cannot say."""
     described = _object(
         {
             "name": {"type": "string", "minLength": 1, "maxLength": 64},

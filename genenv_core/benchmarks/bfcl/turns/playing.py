@@ -29,10 +29,10 @@ MOST_STEPS = 20
 """Messages with calls in one turn; the official harness lets one more run and then stops."""
 
 MOST_RESULTS = 4_000_000
-"""Characters that the tools say in one attempt, far more than any model reads."""
+"""Most characters of the tools' answers in one attempt, far more than any model reads."""
 
 LONGEST_NAME = 64
-"""Characters of a called name that an answer repeats."""
+"""Most characters of a called name that an answer repeats."""
 
 RULES = (
     "You serve a user over several turns with the functions that you have. In each turn, call "
@@ -43,11 +43,11 @@ RULES = (
 )
 
 MORE = "I have updated some more functions you can choose from. What about now?"
-"""What the user says in the turn of functions that were kept back (bfcl-eval's own words)."""
+"""The user's words in a turn that adds functions (bfcl-eval's own words)."""
 
 
 class ManyTurns:
-    """An item as it is put to a model.
+    """An item as a model plays it.
 
     `docs` are the described functions by class; `suite` judges.
     """

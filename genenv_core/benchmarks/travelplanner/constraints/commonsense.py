@@ -206,10 +206,10 @@ def reasonable_city_route(
 
 
 def _each_once(cities: Sequence[str]) -> bool:
-    """Return whether no city but the last comes again after another, and none stands there once.
+    """Return whether each city has one stay, of two places or more in the list.
 
-    The first and the last place of the list may stand there once. A trip that ends with two days in
-    the city where it began fails.
+    A stay at the first or the last place may be of one, and the last place may repeat a city. A
+    trip that ends with two days in the city where it began fails.
     """
     if len(cities) < 3:
         return False

@@ -1,6 +1,6 @@
 """The annotated queries of TravelPlanner's train split, and tasks like them.
 
-One in five annotated queries, by a hash of its id, is held out, with all others for the same trip.
+A hash of its id holds out one annotated query in five, together with all others for the same trip.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from genenv_core.types import JsonObject, Rejected, Rejection, TaskDraft
 
 SPLIT = "train"
 TRIES = 200
-"""Variants of one annotated query that are looked at for one that its plan keeps."""
+"""Variants of one annotated query to look at before giving up on one that its plan keeps."""
 
 
 class TrainTrips:
-    """Tasks to train on; `admits` says whether one repeats no item of the benchmark."""
+    """Tasks to train on; `admits` says whether a task repeats no item of the benchmark."""
 
     def __init__(
         self, suite: TravelPlanner, mode: str, admits: Callable[[TaskDraft], bool]
     ) -> None:
-        """Look at nothing yet."""
+        """Take a suite, and read no query yet."""
         self._suite, self._mode, self._admits = suite, mode, admits
 
     @cached_property
     def open(self) -> list[str]:
-        """The annotated queries that are not held out, nor for the trip of one that is."""
+        """The annotated queries that are not held out, and whose trip no held-out one shares."""
         return [item for item in self._all if self._query(item).trip not in self._kept]
 
     @cached_property
@@ -54,7 +54,7 @@ class TrainTrips:
         return [item for item in self._all if in_heldout(item)]
 
     def annotated(self, item: str) -> TaskDraft:
-        """Return an annotated query as the task that a generation of it would be."""
+        """Return an annotated query as a task, in the form that pi_env would write."""
         query = self._query(item)
         row: JsonObject = {
             "org": query.org,
@@ -76,7 +76,7 @@ class TrainTrips:
         return _task(row, query, self._plan(item))
 
     def variant(self, item: str, rng: random.Random) -> TaskDraft | None:
-        """Return a task for the same trip and plan, None if none was found."""
+        """Return a task for the same trip and plan, None after `TRIES` variants without one."""
         plan, database = self._plan(item), self._suite.database
         rows = variants(database, self._query(item), plan, rng)
         for row in itertools.islice(rows, TRIES):
@@ -88,7 +88,7 @@ class TrainTrips:
         return None
 
     def tasks(self, rng: random.Random, items: Sequence[str]) -> Iterator[TaskDraft]:
-        """Yield the annotated queries in some order, and then distinct variants without end."""
+        """Yield the annotated queries in random order, and then distinct variants without end."""
         order = rng.sample(list(items), len(items))
         seen: set[str] = set()
         yield from map(self.annotated, order)
@@ -103,7 +103,7 @@ class TrainTrips:
     def checked(
         self, row: JsonObject, query: Query, plan: list[JsonObject]
     ) -> TaskDraft | Rejected:
-        """Return the task of a row and a plan that keeps it, or why it makes no task."""
+        """Return the task of a row and of a plan that keeps it, or why the two make no task."""
         wrong = unknown(self._suite, query)
         if wrong:
             return Rejected(Rejection.OUT_OF_RANGE, wrong)
@@ -123,7 +123,7 @@ class TrainTrips:
 
     @cached_property
     def _all(self) -> list[str]:
-        """The annotated queries that are for no trip of the benchmark and pass with their plans."""
+        """The annotated queries that pass with their plans and share no trip with an item."""
         items = [item for item, split in self._suite.items.items() if split == SPLIT]
         return [
             item
@@ -146,12 +146,12 @@ class TrainTrips:
 
 
 def submitted(plan: Sequence[Any]) -> str:
-    """Return the call that submits a plan, as the agent says it."""
+    """Return the call that submits a plan, as the agent writes it."""
     return written({"name": SUBMIT, "arguments": {"plan": list(plan)}})
 
 
 def difficulty_of(query: Query) -> float:
-    """Return the days and how many things are asked for beside the budget."""
+    """Return the days of a trip, plus the number of its demands beside the budget."""
     return float(query.days + query.hard_constraints - 1)
 
 

@@ -1,7 +1,7 @@
-"""TravelPlanner as a domain: its validation queries to evaluate on, those of train to train on.
+"""TravelPlanner as a domain: validation queries to evaluate on, and its train split to train on.
 
-A task to train on is a request, what it asks for, and a plan that passes the evaluator. One in five
-annotated queries is held out, with all tasks for the same trip.
+A training task is a request, its demands as fields, and a plan that passes the evaluator. A hash
+holds out one annotated query in five, with all tasks for the same trip.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class TravelPlannerOptions(BenchmarkOptions):
     """Options of the domain travelplanner."""
 
     stage: Literal["sole", "two_stage"] = SOLE
-    """How a request is played: sole gives the agent its reference information, two_stage tools to
-    look it up."""
+    """How the agent plays a request: sole gives it the reference information, two_stage gives it
+    tools to look that up."""
 
 
 class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
-    """Validation queries as items, queries like those of the train split as tasks."""
+    """The domain: items are validation queries, tasks are queries like the train split's."""
 
     benchmark = BENCHMARK
     options_type = TravelPlannerOptions
@@ -84,17 +84,17 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         self._parts = lru_cache(maxsize=512)(self._looked_up)
 
     def protocol(self) -> JsonObject:
-        """Return what a result has to say beside its number."""
+        """Return the stage, and how many items it can play and how many it leaves out."""
         playable = len(self._playable)
         left_out = len(self._validation) - playable
         return {"stage": self.options.stage, "items": playable, "left_out": left_out}
 
     def items(self) -> list[TaskDraft]:
-        """Return the validation queries; alone, those with recorded reference information."""
+        """Return the validation queries; stage sole needs recorded reference information."""
         return [self._draft(item, EVALUATED) for item in self._playable]
 
     def item(self, item: str) -> Trip:
-        """Return a query as the options play it; raises DataError where that cannot be."""
+        """Return a query, to play as the options say; raises DataError where data is missing."""
         return self._trips.playable(item, self.options.stage)
 
     def made(self, spec: JsonObject) -> Trip:
@@ -109,16 +109,22 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return self._trips.trip(query, self._parts(wanted) if self._alone else None)
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return the annotated queries, and variants of them where more are wanted."""
+        """Return annotated queries, and variants of them where `count` is larger.
+
+        Raises ConfigError where there are fewer tasks.
+        """
         return self._drawn(seed, count, self._train.open, "base_tasks")
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return the held-out annotated queries, and variants of them where more are wanted."""
+        """Return held-out annotated queries, and variants of them where `count` is larger.
+
+        Raises ConfigError where there are fewer tasks.
+        """
         settings = "validation_tasks or data.test_tasks"
         return self._drawn(seed, count, self._train.heldout, settings)
 
     def env_messages(self, context: Context) -> list[Message]:
-        """Return pi_env's prompt: the schema, what there is in the base's cities, and the base."""
+        """Return pi_env's prompt: schema, data of the base task's cities, and the base task."""
         return self._env_prompt(context.history, context.base)
 
     def env_grammar(self, context: Context) -> Grammar:
@@ -141,7 +147,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return [self._train.checked(row, query, record["plan"])]
 
     def calls_of(self, draft: TaskDraft) -> list[Call]:
-        """Return the call that submits the plan; the items' plans are not public."""
+        """Return the call that submits the plan; () for an item, whose plan is not public."""
         if ITEM in draft.spec:
             return []
         return [Call(SUBMIT, {"plan": json.loads(draft.program)["plan"]})]
@@ -151,19 +157,19 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return [SolutionTurn(draft.ground_truth)]
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return what answers nothing, plans of nothing, and the plan without its last day."""
+        """Return texts that answer nothing, empty plans, and the plan without its last day."""
         plan: list[Any] = [] if ITEM in draft.spec else json.loads(draft.program)["plan"]
         nothing: list[list[Any]] = [[], [{}], [{}] * 7, plan[:-1]]
         return [*super().trivial_answers(draft), *map(submitted, nothing)]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return requests with their plans; in two stages the look-ups are made before."""
+        """Return requests with their plans; in stage two_stage the look-ups come first."""
         rng = random.Random(seed_from("travelplanner", "agent_examples", seed))
         drafts = itertools.islice(self._train.tasks(rng, self._train.open), count)
         return [(self._looked_at(draft), draft.ground_truth) for draft in drafts]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return prompts of pi_env, each with a variant of its base; the skew asks for less."""
+        """Return prompts of pi_env, each with a variant of its base; more skew, fewer demands."""
         rng = random.Random(seed_from("travelplanner", "env_examples", seed))
         examples: list[SeedExample] = []
         while len(examples) < count:
@@ -206,7 +212,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
 
     @cached_property
     def _known(self) -> KnownItems:
-        """The words of all validation queries, also of those that cannot be played alone."""
+        """The words of all validation queries, also of those that stage sole cannot play."""
         return KnownItems((item, self._trips.queries[item].text, ()) for item in self._validation)
 
     @cached_property
@@ -235,7 +241,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
         return drafts
 
     def _looked_at(self, draft: TaskDraft) -> list[Message]:
-        """Return the opening, in two stages with the look-ups of the reference information."""
+        """Return the opening messages; in stage two_stage, the look-ups of the reference follow."""
         messages = self.agent_messages(draft)
         if self._alone:
             return messages
@@ -256,7 +262,7 @@ class TravelPlannerDomain(BenchmarkDomain[TravelPlannerOptions]):
 
 
 def _look_ups(reference: Sequence[str]) -> list[str]:
-    """Return turns that look up what the headings name, each city and each way in one turn."""
+    """Return turns that look up the headings: all of one city, or of one way, in one turn."""
     turns: dict[str, list[str]] = {}
     for heading in reference:
         kind, _, rest = heading.partition(" in " if " in " in heading else " from ")

@@ -1,6 +1,6 @@
-"""What pi_env writes of a trip to train on, and whether its words say what its fields ask for.
+"""Reads a trip that pi_env writes, and checks that its words say what its fields ask for.
 
-A generation is a request in words, what it asks for as fields of the data set, and a plan.
+A generation is a request in words, its demands as fields of the data set, and a plan.
 """
 
 # jsonschema has no types.
@@ -25,7 +25,7 @@ from genenv_core.benchmarks.travelplanner.text import name_and_city
 from genenv_core.types import JsonObject
 
 CITIES = {3: 1, 5: 2, 7: 3}
-"""Cities to visit by days."""
+"""Cities to visit, by the days of a trip."""
 
 PEOPLE = 8
 LOCAL = ("house rule", "cuisine", "room type", "transportation")
@@ -34,10 +34,10 @@ ROOM_TYPES = ("entire room", "private room", "shared room", "not shared room")
 TRANSPORT = ("no flight", "no self-driving")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight")
 LONGEST = 1000
-"""Letters of a request."""
+"""Most letters of a request."""
 
 SHORTEST_NAME = 6
-"""Letters of a place's name that a request may not say; shorter ones may be mere words."""
+"""Fewest letters of a place's name that a request may not say; shorter names may be mere words."""
 
 
 _ANY = rf"(\d+|{'|'.join(WORDS)})"
@@ -45,7 +45,7 @@ _OTHER_NUMBERS = re.compile(
     rf"\$[\d,]+|\b(january|february|march|april) \d+|\b\d+(st|nd|rd|th)\b"
     rf"|\b{_ANY}[ -](days?|nights?|weeks?)\b|\b{_ANY} ([a-z]+ ){{0,2}}cit"
 )
-"""Numbers of a request in lower case that do not say how many people there are."""
+"""Numbers in a request, in lower case, that do not count the people."""
 
 
 def _object(properties: Mapping[str, Any]) -> JsonObject:
@@ -108,7 +108,7 @@ SCHEMA = _object(
         },
     }
 )
-"""A generation, as JSON schema."""
+"""The JSON schema of a generation."""
 
 _VALIDATOR = Draft202012Validator(SCHEMA)
 SAID: Mapping[str, str] = {
@@ -124,11 +124,11 @@ SAID: Mapping[str, str] = {
     "no flight": "flight|fly|air",
     "no self-driving": "driv",
 }
-"""How a request says what it asks for, as patterns in lower case."""
+"""How a request says each demand, as patterns in lower case."""
 
 
 def fault(record: JsonObject) -> str:
-    """Return where a generation does not have the schema, '' if it has."""
+    """Return where a generation breaks the schema, '' where it keeps it."""
     error = best_match(_VALIDATOR.iter_errors(record))
     if error is None:
         return ""
@@ -144,13 +144,13 @@ def row_of(record: JsonObject) -> JsonObject:
 
 
 def level_of(fields: JsonObject) -> str:
-    """Return the level: easy asks for nothing but the budget, medium for one thing more."""
+    """Return the level: easy has no demand but the budget, medium one more, hard several more."""
     named = sum(fields["local_constraint"][name] is not None for name in LOCAL)
     return ("easy", "medium", "hard")[min(named, 2)]
 
 
 def unknown(suite: TravelPlanner, query: Query) -> str:
-    """Return which end, day or number of a trip cannot be, '' if all can."""
+    """Return which end, day or number of a trip is impossible, '' where all are possible."""
     states = suite.database.states
     if query.cities != CITIES[query.days]:
         return f"a trip of {query.days} days visits {CITIES[query.days]} cities"
@@ -170,7 +170,7 @@ def unknown(suite: TravelPlanner, query: Query) -> str:
 
 
 def unsaid(query: Query) -> list[str]:
-    """Return what a query asks for and its words do not say."""
+    """Return the demands of a query that its words do not say."""
     text = query.text
     lower = text.casefold()
     asked = {
@@ -201,14 +201,14 @@ def _says_cities(number: int, lower: str) -> bool:
 
 
 def _says_people(number: int, lower: str) -> bool:
-    """Return whether a text has the number apart from its days, dates, cities and dollars."""
+    """Return whether a text has the number outside of its days, dates, cities and dollars."""
     rest = _OTHER_NUMBERS.sub(" ", lower)
     pair = number == 2 and bool(re.search(r"\b(couple|pair|duo)\b", rest))
     return pair or bool(re.search(rf"\b{_number(number)}\b", rest))
 
 
 def _says_days(query: Query, lower: str) -> bool:
-    """Return whether a text says the first day, and the last one or how many there are."""
+    """Return whether a text says the first day, and either the last day or the number of days."""
     first, last = query.dates[0], query.dates[-1]
     began = rf"\b({first:%B} {first.day}|{first.day}(st|nd|rd|th))(?!\d)".casefold()
     if f"{first:%B}".casefold() not in lower or not re.search(began, lower):
@@ -222,7 +222,7 @@ def _says_days(query: Query, lower: str) -> bool:
 
 
 def told(query: Query, plan: Sequence[JsonObject]) -> str:
-    """Return a place or flight of the plan that the words of a query say, '' if they say none."""
+    """Return a place or flight of the plan that the words of a query name, '' without one."""
     lower = query.text.casefold()
     for day in plan:
         cells = [str(day[name]) for name in (*MEALS, "accommodation")]
@@ -239,7 +239,7 @@ def told(query: Query, plan: Sequence[JsonObject]) -> str:
 
 
 def days_of(plan: Sequence[JsonObject]) -> list[JsonObject]:
-    """Return a plan's days with just the cells of a record, in its order."""
+    """Return a plan's days with only the cells of a record, in the record's order."""
     return [
         {
             name: day.get(name, number if name == "days" else "-")

@@ -1,4 +1,4 @@
-"""Trips like an annotated one: the same way and plan, and other things that are asked for."""
+"""Draws trips like an annotated one: the same way and plan, with other demands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from genenv_core.types import JsonObject
 def variants(
     database: Database, query: Query, plan: Sequence[JsonObject], rng: random.Random
 ) -> Iterator[JsonObject]:
-    """Yield rows that ask for other things, which the plan may keep, without end."""
+    """Yield rows with other demands, without end; the plan may keep them."""
     read = parsed(list(plan), query)
     while True:
         people = rng.randint(1, PEOPLE)

@@ -1,1 +1,1 @@
-"""Domains of environments that a server plays: what all protocols of such servers share."""
+"""Domains of environments that a server plays: what the protocols of such servers share."""

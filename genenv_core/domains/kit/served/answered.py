@@ -1,4 +1,4 @@
-"""An environment that says what solves a task in one turn."""
+"""An environment that says which text solves a task in one turn."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from genenv_core.types import AgentHistory, Context, TaskDraft
 
 
 class AnsweredDomain(ServedDomain):
-    """Its tasks have a right answer, so they can be checked, and tiny models be made for them."""
+    """Its tasks have a right answer, so genenv can check them and make tiny models for them."""
 
     def answer_turns(self, draft: TaskDraft) -> list[str]:
         """Return the answer, which is the only turn."""
         return [draft.ground_truth]
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return requests that are not held out, with their answers; some may come again."""
+        """Return requests that are not held out, with their answers; it may repeat some."""
         drafts = self.open_tasks(seed_from(self.name, "agent_examples", seed), count)
         return [(self.agent_messages(draft), draft.ground_truth) for draft in drafts]
 
     def env_examples(self, seed: int, count: int, easy_skew: float) -> list[SeedExample]:
-        """Return prompts for pi_env with programs; which are easy, only attempts can say."""
+        """Return prompts for pi_env with programs; only attempts can say which are easy."""
         del easy_skew
         rng = random.Random(seed_from(self.name, "env_examples", seed))
         examples: list[SeedExample] = []

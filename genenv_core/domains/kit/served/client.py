@@ -1,6 +1,6 @@
-"""A server that plays an environment, as a client asks it: over HTTP, until it answers.
+"""Asks a server that plays an environment: over HTTP, again and again until it answers.
 
-No package of a protocol is imported here. All connections share one event loop in a thread.
+This module imports no package of a protocol. All connections share one event loop in a thread.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from genenv_core.types import JsonObject
 Result = TypeVar("Result")
 
 CAPACITY = "CAPACITY_REACHED"
-"""The code of a server's error that says that it is full."""
+"""The code with which a server says that it is full."""
 
 INVALID = "VALIDATION_ERROR"
-"""The code of a server's error about an action that it does not take."""
+"""The code with which a server refuses an action that it does not take."""
 
 MISSING = (404, 405, 501)
-"""Statuses of a route that a server does not have."""
+"""HTTP statuses of a server that lacks the route."""
 
 KEPT_OUT = (401, 403)
-"""Statuses of a server that does not take the key, or asks for one."""
+"""HTTP statuses of a server that refuses the key, or asks for one."""
 
 BUSY = 429
-"""The status of a server that takes no more questions now; `Retry-After` says for how long."""
+"""HTTP status of a server that takes no more requests now; `Retry-After` says for how long."""
 
 PAUSE_S = 0.2
-"""Pause between two looks whether a server is there."""
+"""Seconds between two tries at a server that does not answer."""
 
 END_S = 5.0
 """Longest wait for connections to close at the end of the process."""
@@ -53,14 +53,14 @@ END_S = 5.0
 MOST = sys.float_info.max
 
 SHOWN = 200
-"""Letters of an answer that an error shows."""
+"""Most letters of a server's answer that an error shows."""
 
 _KEY = ContextVar[ServerKey | None]("genenv_served_key", default=None)
-"""The key that the requests of a task send, which no other server may get."""
+"""The key that the requests of a task send, and which no other server may get."""
 
 
 class RefusedByServer(Exception):
-    """The server answered with an error; `code` is what it calls it."""
+    """The server answered with an error; `code` is the server's name for it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -69,7 +69,7 @@ class RefusedByServer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What a reset or a step came to; `reward` is None where the step has none."""
+    """The result of a reset or a step; `reward` is None where the step has none."""
 
     observation: JsonObject
     reward: float | None
@@ -77,10 +77,11 @@ class ServerAnswer:
     metadata: JsonObject
 
     def rewards(self, names: Collection[str] | None) -> dict[str, float | None]:
-        """Return the reward, and other numbers of the answer by name: those of `names`.
+        """Return the reward, and the other numbers of the answer that `names` lists, by name.
 
-        They stand in the metadata or else in the observation; None names all of the metadata. A
-        truth is 1 or 0. Values that are no finite numbers stay out: only the reward has to be one.
+        They stand in the metadata or else in the observation; None takes all of the metadata. True
+        counts as 1 and false as 0. It leaves out values that are no finite numbers: only the reward
+        has to be one.
         """
         fields = self.metadata if names is None else {**self.observation, **self.metadata}
         wanted = sorted((fields.keys() if names is None else fields.keys() & set(names)) - {REWARD})
@@ -89,7 +90,7 @@ class ServerAnswer:
 
 
 def _number(value: object) -> float | None:
-    """Return a finite number; None for anything else, also for one that no float holds."""
+    """Return a finite number as a float; None for anything else, also one too large for a float."""
     if not isinstance(value, int | float) or not abs(value) <= MOST:
         return None
     return float(value)
@@ -97,7 +98,7 @@ def _number(value: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """What a route answers; `after_s` is the wait that it asks for, 0 for none."""
+    """The reply of a route; `after_s` is the wait in seconds that it asks for, 0 without one."""
 
     status: int
     data: bytes
@@ -107,18 +108,18 @@ class HttpReply:
 
 
 class Patience:
-    """How long all who ask a server together wait while it gives no answer."""
+    """How long all callers of a server wait together while it gives no answer."""
 
     def __init__(self, wait_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._wait_s, self._now = wait_s, now
         self._since: float | None = None
 
     def answered(self) -> None:
-        """Take note of an answer."""
+        """Note that the server answered, so the next wait begins anew."""
         self._since = None
 
     def over(self) -> bool:
-        """Take note that there is no answer; return whether nobody should wait any longer."""
+        """Note that the server did not answer; return whether all callers should give up."""
         now = self._now()
         self._since = now if self._since is None else self._since
         return now > self._since + self._wait_s
@@ -132,10 +133,10 @@ class ServerSession(Protocol):
         ...
 
     def step(self, action: JsonObject) -> ServerAnswer:
-        """Return what an action comes to.
+        """Return the result of an action.
 
-        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where it
-        gives no answer in time, or none that can be read.
+        Raises RefusedByServer where the server answers with an error, and EnvironmentLost where its
+        answer does not come in time or cannot be read.
         """
         ...
 
@@ -148,10 +149,11 @@ class RemoteServer(ABC):
     """A server at a URL.
 
     Args:
-        url: returns where it answers, such as `http://127.0.0.1:8000`; asked before each try.
-        timeout_s: longest wait for one answer.
-        wait_s: how long a server that gives no answer is waited for.
-        key: what it asks for, and nobody else gets.
+        url: returns its address, such as `http://127.0.0.1:8000`; the client calls it before
+            each try.
+        timeout_s: longest wait for one answer, in seconds.
+        wait_s: how many seconds to ask a server again that gives no answer.
+        key: the server's key, which no other server gets.
     """
 
     def __init__(
@@ -162,22 +164,23 @@ class RemoteServer(ABC):
 
     @property
     def url(self) -> str:
-        """Return where it answers."""
+        """Return the server's address, without a slash at its end."""
         return self._url().rstrip("/")
 
     @abstractmethod
     def connect(self) -> ServerSession:
-        """Return a new session; raises EnvironmentLost where nobody answers."""
+        """Return a new session; raises EnvironmentLost where no server answers."""
 
     def call(self, method: str, path: str, body: JsonObject | None = None) -> object:
-        """Return what a route answers, read as JSON; None where the server does not have it.
+        """Return the reply of a route, read as JSON; None where the server lacks the route.
 
-        Raises EnvironmentLost without an answer, or for one that is no JSON.
+        Raises EnvironmentLost without a reply, for an error status, and for a reply that is no
+        JSON.
         """
         return self.until(lambda: self._called(method, f"{self.url}{path}", body))
 
     def until(self, ask: Callable[[], Result]) -> Result:
-        """Return what `ask` returns; while the server is lost, ask again until `wait_s` is over."""
+        """Return what `ask` returns; while the server is lost, call it again for `wait_s`."""
         while True:
             try:
                 found = ask()
@@ -200,10 +203,10 @@ class RemoteServer(ABC):
         *,
         may_refuse: bool = False,
     ) -> HttpReply:
-        """Return an answer, without the key where it repeats it.
+        """Return the reply to one request, with the key hidden where the reply repeats it.
 
-        Raises EnvironmentLost without one, and AccessRefused for one that refuses the key; with
-        `may_refuse` such an answer is one like others.
+        Raises EnvironmentLost without a reply, and AccessRefused for one that refuses the key; with
+        `may_refuse` it returns such a reply as any other.
         """
 
         async def ask() -> HttpReply:
@@ -233,7 +236,7 @@ class RemoteServer(ABC):
             async with answering(where, self.timeout_s):
                 try:
                     return await http().ws_connect(where, max_msg_size=largest, headers=keyed)
-                except aiohttp.WSServerHandshakeError as error:  # which holds what was sent
+                except aiohttp.WSServerHandshakeError as error:  # its request has the key
                     return error.status, _seconds(error.headers or {})
 
         found = await self.let_in(where, ask, lambda one: one if isinstance(one, tuple) else (0, 0))
@@ -249,12 +252,12 @@ class RemoteServer(ABC):
         ask: Callable[[], Awaitable[Result]],
         said: Callable[[Result], tuple[int, float]],
     ) -> Result:
-        """Return what `ask` returns; a server that is busy is asked again when it says.
+        """Return what `ask` returns; ask a busy server again after the wait that it names.
 
         Args:
             where: the address.
             ask: asks once.
-            said: returns the status of an answer, and the wait that it asks for in seconds.
+            said: returns the status of a reply, and the wait that it asks for in seconds.
 
         Raises AccessRefused where that takes longer than `wait_s`.
         """
@@ -285,7 +288,7 @@ class RemoteServer(ABC):
 async def _at_home(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Follow no redirect with a key; raises AccessRefused for one."""
+    """Follow a redirect only without a key; raises AccessRefused for one with a key."""
     answer = await handler(request)
     key = _KEY.get()
     if key is not None and 300 <= answer.status < 400:
@@ -296,7 +299,7 @@ async def _at_home(
 
 
 def _seconds(headers: Mapping[str, str]) -> float:
-    """Return the seconds of a header Retry-After; 0 for none, or for a date."""
+    """Return the seconds of a header Retry-After; 0 without the header, or for a date."""
     try:
         return max(0.0, float(headers.get("Retry-After", "")))
     except ValueError:
@@ -305,7 +308,10 @@ def _seconds(headers: Mapping[str, str]) -> float:
 
 @asynccontextmanager
 async def answering(where: str, timeout_s: float) -> AsyncGenerator[None]:
-    """Raise EnvironmentLost if the calls inside get no answer, or none in time."""
+    """Raise EnvironmentLost if the calls inside fail to get an answer within `timeout_s`.
+
+    Raises ConfigError for an invalid address.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -322,24 +328,24 @@ async def answering(where: str, timeout_s: float) -> AsyncGenerator[None]:
 
 
 def as_object(value: object) -> JsonObject:
-    """Return a JSON object, {} for anything else."""
+    """Return a value that is a JSON object, {} for anything else."""
     return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[object]:
-    """Return a JSON array, [] for anything else."""
+    """Return a value that is a JSON array, [] for anything else."""
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def read_reward(value: object, where: str) -> float | None:
-    """Return a step's reward, None for none; raises EnvironmentLost where it is no number."""
+    """Return a step's reward, None for null; raises EnvironmentLost for anything but a number."""
     if value is not None and not isinstance(value, int | float):
         raise EnvironmentLost(f"{where} answers with the reward {str(value)[:SHOWN]}")
     return None if value is None else float(value)
 
 
 def read_json(data: str | bytes, where: str) -> object:
-    """Return the value of a JSON text; raises EnvironmentLost where it is none."""
+    """Return the value of a JSON text; raises EnvironmentLost for any other text."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -348,7 +354,7 @@ def read_json(data: str | bytes, where: str) -> object:
 
 
 def wait(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return what is done in the loop, which all connections share."""
+    """Run a coroutine in the loop that all connections share, and return its result."""
     return asyncio.run_coroutine_threadsafe(work, loop()).result()
 
 
@@ -363,7 +369,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 @cache
 def http() -> aiohttp.ClientSession:
-    """Return the one client; called in the loop alone."""
+    """Return the one HTTP client of the process; call it inside the loop only."""
     # No jar: a cookie may name a session, and this client has many of them with one server.
     made = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),

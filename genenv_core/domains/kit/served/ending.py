@@ -1,4 +1,4 @@
-"""Sessions whose end a client has to say: a server keeps the others for a long time."""
+"""Ends sessions that need a call to end: otherwise the server keeps them for a long time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from genenv_core.domains.kit.served.client import END_S
 
 
 class EndedByCall(Protocol):
-    """A session that ends by a call."""
+    """A session that the client ends by a call."""
 
     ending: Future[None] | None
-    """The call that ends the session before, until it is answered."""
+    """The unfinished call that ends the previous session, if any."""
 
     def close(self) -> None:
         """End the session, without waiting for it."""
@@ -24,9 +24,9 @@ class EndedByCall(Protocol):
 
 
 def ends_with_process(session: EndedByCall) -> None:
-    """End a session that is left with the process.
+    """Let a session end when the process does, if it is still open then.
 
-    Called once there is a connection, so that the session ends before it does.
+    Call it once there is a connection, so that the session ends before the connection does.
     """
     _sessions.add(session)
     _end_at_exit()

@@ -1,4 +1,4 @@
-"""One attempt at a task of a server, played in a session that may be taken away."""
+"""Plays one attempt at a server's task, in a session that another attempt may take away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from genenv_core.domains.rewards import REWARD, rewarded
 from genenv_core.types import JsonObject, Message, Observation
 
 Tell = Callable[[ServerAnswer], str]
-"""Returns an answer as the agent reads it."""
+"""Turns an answer into the text that the agent reads."""
 
 Rewards = dict[str, float | None]
 """The rewards of a step by name; the reward itself is None where the step has none."""
@@ -26,17 +26,17 @@ Rewards = dict[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStage:
-    """Where attempts are played, and how.
+    """Where the attempts are played, and how.
 
     Args:
         seats: the sessions.
-        form: what the agent's turns are to the server.
-        tell: what the server's answers are to the agent.
+        form: turns the agent's turns into actions of the server.
+        tell: turns the server's answers into text for the agent.
         repeatable: whether equal arguments and actions get equal answers.
-        may_stop: whether an agent may end an attempt, by a turn without an action, before it has
-            any reward; else the server should have given one by then.
-        remedy: what to do about answers that differ in what means nothing; "" for nothing.
-        others: names of other rewards than the reward; None: all that an answer has.
+        may_stop: whether the agent may end an attempt, by a turn without an action, before the
+            server has given any reward.
+        remedy: advice for answers that differ only in something meaningless; "" for none.
+        others: names of the rewards beside the reward; None: all numbers of an answer.
     """
 
     seats: Seats
@@ -52,9 +52,9 @@ class ServedEpisode:
     """One attempt.
 
     Args:
-        stage: where it is played.
+        stage: where and how to play it.
         arguments: those of the reset.
-        prompt: what the agent has read of the reset; another one is a failure.
+        prompt: the text of the reset that the agent has read; a reset with another text fails.
     """
 
     def __init__(self, stage: EpisodeStage, arguments: JsonObject, prompt: str) -> None:
@@ -63,10 +63,10 @@ class ServedEpisode:
         self._begun = False
 
     def step(self, action: str) -> Observation:
-        """Return what the server answers to the actions of a turn.
+        """Return the server's answers to the actions of a turn.
 
-        A turn without an action ends the attempt. An action that the server refuses is answered
-        with the reason. Raises EnvironmentLost where the server is gone, and RuntimeError where it
+        A turn without an action ends the attempt. An action that the server refuses gets the reason
+        as its answer. Raises EnvironmentLost where the server is gone, and RuntimeError where it
         fails, answers otherwise than before, or ends the attempt without a reward.
         """
         actions = self._stage.form.actions(action)
@@ -101,7 +101,7 @@ class ServedEpisode:
         return {"role": "tool", "name": name, "content": said}
 
     def _answer(self, action: JsonObject | str) -> tuple[str, Rewards, bool]:
-        """Return what the agent reads, the rewards, and whether the attempt is over."""
+        """Return the text for the agent, the rewards, and whether the attempt is over."""
         if isinstance(action, str):
             return action, {REWARD: None}, False
         try:
@@ -113,7 +113,7 @@ class ServedEpisode:
         return said, rewards, answer.done
 
     def _of_server(self, action: JsonObject) -> ServerAnswer:
-        """Return its answer; raises RefusedByServer for a wrong action."""
+        """Return the server's answer; raises RefusedByServer for a wrong action."""
         stage = self._stage
 
         def ask(session: ServerSession, own: bool) -> ServerAnswer:
@@ -132,7 +132,7 @@ class ServedEpisode:
             raise RuntimeError(f"the server fails: {error}") from error
 
     def _begin(self, session: ServerSession) -> None:
-        """Reset a session, and repeat what was played; raises RuntimeError where that differs."""
+        """Reset a session and repeat the played actions; raises RuntimeError for other answers."""
         stage = self._stage
         if self._begun and not stage.repeatable:
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""What a server says of its own tasks, over the routes that OpenEnv and ORS both have."""
+"""Asks a server about its own tasks, over the routes that OpenEnv and ORS both have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv_core.errors import ConfigError
 
 @contextmanager
 def asked_of(server: RemoteServer) -> Generator[str]:
-    """Yield where a server is, for errors; raises ConfigError where it gives no answer."""
+    """Yield the server's place for errors; raises ConfigError where the server gives no answer."""
     place = f"domain.options.url {server.url!r}"
     try:
         yield place
@@ -26,12 +26,12 @@ def asked_of(server: RemoteServer) -> Generator[str]:
 
 
 def environments_of(server: RemoteServer) -> list[str]:
-    """Return the names of the environments that a server has, its default first."""
+    """Return the names of a server's environments, its default first."""
     return [str(one) for one in as_list(server.call("GET", "/list_environments"))]
 
 
 def splits_of(server: RemoteServer, environment: str) -> dict[str, int]:
-    """Return how many tasks each split of an environment has, without empty ones."""
+    """Return how many tasks each split of an environment has, without empty splits."""
     found: dict[str, int] = {}
     for listed in as_list(server.call("GET", f"/{environment}/splits")):
         split = str(as_object(listed).get("name"))

@@ -1,4 +1,4 @@
-"""What an agent's turn is to a server: the actions in it, or a text that says why not."""
+"""Turns an agent's turn into actions of a server, or into a text that says why not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ActionForm(ABC):
 
     tools: Sequence[JsonObject] = ()
     role = "tool"
-    """Who says what the server answers."""
+    """The role of the messages with the server's answers."""
 
     def role_of(self, name: str) -> str:
-        """Return who says what the server answers to an action of a tool's name."""
+        """Return the role of the message that answers an action with a tool's name."""
         del name
         return self.role
 
@@ -31,7 +31,7 @@ class ActionForm(ABC):
     def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
         """Return the actions of a turn in order, each with the name of its tool; [] for none.
 
-        What was meant as an action and cannot be one is the text that the agent gets for it.
+        A text in place of an action is the error that the agent reads for an invalid call.
         """
 
 
@@ -39,7 +39,7 @@ class ListedForm(ActionForm):
     """The agent calls the tools that the server lists."""
 
     def __init__(self, listed: object) -> None:
-        """Read a server's list of tools; raises ConfigError for anything else."""
+        """Read a server's list of tools; raises ConfigError for any other value."""
         self.tools = []
         for one in cast("list[Any]", listed) if isinstance(listed, list) else [None]:
             tool = as_object(one)
@@ -53,18 +53,21 @@ class ListedForm(ActionForm):
         self._names = [tool["function"]["name"] for tool in self.tools]
 
     def actions(self, text: str) -> list[tuple[str, JsonObject | str]]:
-        """Return each call as the server takes it."""
+        """Return each call in the form that the server takes."""
         return calls_in(text, {name: partial(self.action, name) for name in self._names})
 
     @abstractmethod
     def action(self, name: str, arguments: JsonObject) -> JsonObject:
-        """Return a call of a tool as the server takes it."""
+        """Return a call of a tool in the form that the server takes."""
 
 
 def calls_in(
     text: str, known: Mapping[str, Callable[[JsonObject], JsonObject]]
 ) -> list[tuple[str, JsonObject | str]]:
-    """Return the calls of a turn in order, as `ActionForm.actions`, given the tools by name."""
+    """Return the calls of a turn in order, as `ActionForm.actions` does.
+
+    `known` has, for each tool by name, a function that turns arguments into an action.
+    """
     _, found = in_order(without_thought(text))
     made: list[tuple[str, JsonObject | str]] = []
     for call in found:

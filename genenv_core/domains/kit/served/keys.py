@@ -1,4 +1,7 @@
-"""The key of a hosted server: named in options, read when the server is asked, sent to it alone."""
+"""The key of a hosted server: options name its variable, and only that server gets it.
+
+The code reads the variable at each request, and keeps the key nowhere.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,25 @@ from genenv_core.machine.named_secrets import ADDRESS, secret_in
 log = logging.getLogger("genenv.inputs")
 
 AUTHORIZATION = "Authorization"
-"""The header that most hosts read a key from, as `Bearer KEY`; another one has the key alone."""
+"""The header in which most hosts expect `Bearer KEY`; any other header holds the key alone."""
 
 HIDDEN = "***"
-"""What stands in the place of the key where a server repeats it."""
+"""The text in place of the key where a server repeats it."""
 
 _KEY = re.compile("[!-~]{8,}")
-"""What a key may be. A shorter one would stand in words that are no secret."""
+"""The form of a key. A shorter one could occur in words that are no secret."""
 
 
 class AccessRefused(EnvironmentLost):
-    """The server lets nobody in with this key, or not now: to ask again at once is no use."""
+    """The server refuses this key, or is closed for now: asking again at once does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKey:
-    """Where a server's key is, and the header that it is sent in.
+    """Where a server's key is, and the header that sends it.
 
     Args:
-        variable: name of the environment variable; None: no key is sent.
+        variable: name of the environment variable; None: requests have no key.
         header: name of the header.
         over_http: whether the key may go over plain HTTP to another machine.
     """
@@ -46,7 +49,8 @@ class ServerKey:
     def read(self) -> str:
         """Return the key that the variable holds, or '' for a server without keys.
 
-        Raises ConfigError where the variable is not set, or holds something that is no key.
+        Raises ConfigError where the variable is not set, or where its value has not the form of a
+        key.
         """
         if self.variable is None:
             return ""
@@ -64,20 +68,20 @@ class ServerKey:
         return key
 
     def headers(self) -> dict[str, str]:
-        """Return what is sent with each request; raises as `read`."""
+        """Return the headers with the key for each request, {} without one; raises as `read`."""
         if not (key := self.read()):
             return {}
         return {self.header: f"Bearer {key}" if self.header == AUTHORIZATION else key}
 
     def hide(self, text: str) -> str:
-        """Return what a server says without the key."""
+        """Return a server's text with `HIDDEN` in place of the key; raises as `read`."""
         key = self.read()
         return text.replace(key, HIDDEN) if key else text
 
     def check_place(self, url: str) -> None:
         """Raise ConfigError where the key would go unencrypted to another machine.
 
-        With `over_http` it may go there; then a warning says so, once a process.
+        With `over_http` the key may go there, and a warning says so once a process.
         """
         parts = urlsplit(url)
         if self.variable is None or parts.scheme == "https" or _is_here(parts.hostname or ""):
@@ -113,7 +117,7 @@ class ServerKey:
 
 
 def check_address(url: str, place: str) -> str:
-    """Return the address of a server, which `place` names in an error.
+    """Return the address of a server; errors call it `place`.
 
     Raises ConfigError for a text that is no address, and for an address with a user, a password or
     a query: a key could stand there.
@@ -130,7 +134,7 @@ def check_address(url: str, place: str) -> str:
 
 @cache
 def _warn(url: str, variable: str) -> None:
-    """Warn of a key that goes over the network as it is."""
+    """Log, once for each address, that a key goes over the network unencrypted."""
     log.warning(
         "key_over_http: the key in %s goes unencrypted to %s: whoever reads the network between "
         "reads the key",

@@ -23,13 +23,14 @@ APP = worded(
 
 
 class ServedOptions(Options):
-    """Where the server is, what is held out of its tasks, and what its rewards mean.
+    """Where the server is, which of its tasks are held out, and what its rewards mean.
 
     Class attributes:
-        url_variable: names the server where `url` is not given: then its address is in no key, and
-            may change.
-        python_variable: names the interpreter that has the environment's package.
-        package: what that interpreter has to have.
+        url_variable: environment variable with the server's address, for runs without `url`.
+            Such an address is in no key and may change.
+        python_variable: environment variable with the interpreter that has the environment's
+            package.
+        package: the package that this interpreter needs.
     """
 
     url_variable: ClassVar[str]
@@ -37,57 +38,60 @@ class ServedOptions(Options):
     package: ClassVar[str]
 
     url: str | None = Field(default=None, min_length=1)
-    """Address of the server, such as `http://127.0.0.1:8000`; None: what `url_variable` names."""
+    """Address of the server, such as `http://127.0.0.1:8000`; None: that in the variable
+    `url_variable`."""
     key_env: str | None = None
     """Name (in capitals) of the environment variable with the server's key, set wherever genenv and
     its workers run. None: no key is sent. The key itself goes into no file of genenv."""
     key_header: str = Field(default=AUTHORIZATION, pattern=HEADER)
-    """The header that the key is sent in: `Authorization: Bearer KEY`, or the key alone in another
-    one, such as OpenReward's X-API-Key."""
+    """The header that sends the key: `Authorization: Bearer KEY`, or another one with the key
+    alone, such as OpenReward's X-API-Key."""
     key_over_http: bool = False
     """Whether the key may go unencrypted, over http, to another machine: to a service in one's own
-    cluster, for instance. Over https and to this machine it always may."""
+    cluster, for instance. It may always go over https, and to this machine."""
     serve: str | None = Field(default=None, pattern=APP)
-    """An app to serve on 127.0.0.1 in the place of a server elsewhere, `package.server.app:app`;
-    the interpreter that `python_variable` names imports it."""
+    """An app to serve on 127.0.0.1 in place of a server elsewhere, `package.server.app:app`; the
+    interpreter in the variable `python_variable` imports it."""
     variables: tuple[str, ...] = ()
-    """With `serve`: names of environment variables that the app gets."""
+    """With `serve`: names of the environment variables that the app gets."""
     split: str = "train"
-    """Of a server with tasks: the split that pi_env chooses from."""
+    """For a server with its own tasks: the split that pi_env chooses from."""
     test_split: str = "test"
-    """Of a server with tasks: the split of held-out tasks. Without it, every fifth task by a hash
-    is held out."""
+    """For a server with its own tasks: the split of held-out tasks. Where the server lacks it, a
+    hash holds out every fifth task."""
     family: str | None = None
-    """The field of a task that is its family in statistics; None: all are one family."""
+    """The field of a task that names its family in statistics; None: all tasks are one family."""
     difficulty: str | None = None
-    """The field of a task that is its difficulty, a number; None: all are equally hard."""
+    """The field of a task with its difficulty, a number; None: all tasks are equally hard."""
     answer: str | None = None
-    """The field with what solves a task in one turn; None: nobody knows."""
+    """The field with the text that solves a task in one turn; None: the server does not say."""
     instructions: str = ""
-    """What the agent reads before what the reset says."""
+    """A text that the agent reads before the text of the reset."""
     reward: Literal["last", "sum", "max"] = "last"
-    """What an attempt's reward is, of those of its steps."""
+    """Which of the steps' rewards is the reward of an attempt: the last, the sum, or the
+    largest."""
     other_rewards: tuple[str, ...] = ()
-    """Names of other numbers in answers, which are stored beside the reward and judge nothing: of
-    the metadata, or with OpenEnv also of the observation."""
+    """Names of other numbers in answers, to store beside the reward; they decide no verdict. They
+    are fields of the metadata, or with OpenEnv also of the observation."""
     reward_range: tuple[float, float] = (0.0, 1.0)
-    """The worst and the best reward of an attempt, where R_agent is 0 and 1."""
+    """The worst and the best reward of an attempt; they become R_agent 0 and 1."""
     success_at: float = Field(default=1.0, gt=0, le=1)
-    """R_agent from which on an attempt is a success."""
+    """Least R_agent of a success."""
     repeatable: bool = True
     """Whether equal arguments and actions get equal answers. false: an attempt that loses its
     session fails, and attempts share no sessions."""
     sessions: int = Field(default=64, ge=1, le=10_000)
-    """Sessions with the server at once; fewer where it says that it is full."""
+    """Most sessions with the server at once; genenv uses fewer where the server says that it is
+    full."""
     timeout_s: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for one answer, in seconds."""
     wait_s: float = Field(default=30.0, ge=0, le=3600)
-    """How long a server that gives no answer is waited for, in seconds."""
+    """How many seconds genenv asks a server again that gives no answer."""
 
     @model_validator(mode="before")
     @classmethod
     def _without_keys(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse an option that looks like a key, before any error repeats its value."""
+        """Refuse an option whose name looks like a key, before any error repeats its value."""
         for name in given:
             if name not in cls.model_fields and (name == "key" or names_secret(name)):
                 raise ConfigError(
@@ -129,7 +133,8 @@ class ServedOptions(Options):
     def address(self) -> str:
         """Return the address of the server.
 
-        Raises ConfigError where nobody says it, or where its key is missing or would be seen.
+        Raises ConfigError where no option or variable names it, and where its key is missing or
+        would go unencrypted.
         """
         found = self.url or os.environ.get(self.url_variable)
         if not found:
@@ -144,13 +149,13 @@ class ServedOptions(Options):
 
     @property
     def key(self) -> ServerKey:
-        """Return where the server's key is."""
+        """Return where the server's key is, and how requests send it."""
         return ServerKey(self.key_env, self.key_header, self.key_over_http)
 
     @property
     def meaning(self) -> JsonObject:
-        """Return the options that decide what tasks and verdicts are."""
+        """Return the options that decide tasks and verdicts."""
         where = {"url", "serve", "variables", "sessions", "timeout_s", "wait_s"}
-        # Without other rewards it is what it was before there were any: runs keep their keys.
+        # Left out while unused, so that runs from before this option keep their keys.
         unused = set[str]() if self.other_rewards else {"other_rewards"}
         return self.model_dump(mode="json", exclude={*where, *unused, *REFERENCES})

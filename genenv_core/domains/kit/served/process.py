@@ -1,4 +1,4 @@
-"""A server that genenv starts itself: an environment's package in an interpreter of its own."""
+"""A server that genenv starts: the environment's package in an interpreter of its own."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from genenv_core.machine.surroundings import environment
 SCRIPT = Path(__file__).parent / "serving.py"
 
 START_S = 120.0
-"""Longest wait for the app to be imported and served."""
+"""Longest wait for the app to be imported and to say its port, in seconds."""
 
 QUOTED = 400
-"""Letters of its log's end that an error quotes."""
+"""Letters from the end of the server's log that an error quotes."""
 
 
 class ServerProcess:
-    """Serves `MODULE:APP` on 127.0.0.1, begins anew when it has ended, and ends with this process.
+    """Serves `MODULE:APP` on 127.0.0.1: restarts it after its end, and ends with this process.
 
     Args:
         place: `MODULE:APP`.
-        variables: names what of the environment it gets besides what every child gets.
-        python_variable: names the interpreter.
-        package: what that interpreter has to have, for the error.
+        variables: names of environment variables that it gets besides those that every child
+            gets.
+        python_variable: environment variable with the interpreter.
+        package: the package that this interpreter needs, for the error.
     """
 
     def __init__(
@@ -44,9 +45,9 @@ class ServerProcess:
         atexit.register(self.stop)
 
     def url(self) -> str:
-        """Return its address, of a process that runs; raises ConfigError where it does not start.
+        """Return the address of the running server, and start it first where it does not run.
 
-        The address changes with each start.
+        The address changes with each start. Raises ConfigError where the server does not start.
         """
         with self._lock:
             if self._process is None or self._process.poll() is not None:
@@ -54,7 +55,7 @@ class ServerProcess:
             return self._url
 
     def stop(self) -> None:
-        """End it, by its own pid."""
+        """End the server, by its own pid."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()

@@ -1,8 +1,8 @@
-"""The arguments with which an episode is reset: pi_env's programs, under a JSON schema.
+"""The arguments that reset an episode: pi_env's programs, under a JSON schema.
 
-A program is one JSON object. Its schema is that of `domain.options.reset`, where a server takes any
-arguments; or it names a task of the server's own by split and index, so that pi_env chooses among
-fixed tasks; or it is a seed.
+A program is one JSON object. Where the server takes any arguments, `domain.options.reset` is its
+schema. Where the server has its own tasks, a program names one of them by split and index, so
+pi_env chooses among fixed tasks. Otherwise a program is a seed.
 """
 
 # jsonschema has no types.
@@ -28,13 +28,13 @@ MOST_SEED = 2**31 - 1
 
 
 class ResetSchema:
-    """A schema of reset arguments: it reads programs, and draws some.
+    """A schema of reset arguments: it reads programs, and draws random ones.
 
     Args:
-        schema: a JSON schema of an object. To draw from it, each property is a whole number or a
-            number with `minimum` and `maximum`, a boolean, or an `enum` or `const`.
+        schema: a JSON schema of an object. To draw from it, each property is a whole number or
+            a number with `minimum` and `maximum`, a boolean, or an `enum` or `const`.
 
-    Raises ConfigError for an invalid schema, or for one that nothing can be drawn from.
+    Raises ConfigError for an invalid schema, or for one that allows no draw.
     """
 
     def __init__(self, schema: JsonObject) -> None:
@@ -61,12 +61,12 @@ class ResetSchema:
         return spelled(self.schema)
 
     def draw(self, rng: random.Random) -> JsonObject:
-        """Return random arguments; each property uniformly, those that are not required too."""
+        """Return random arguments: each property, also an optional one, uniformly."""
         properties = cast("Mapping[str, Any]", self.schema["properties"])
         return {name: _drawn(rng, name, properties[name]) for name in sorted(properties)}
 
     def read(self, text: str) -> JsonObject | str:
-        """Return the arguments that a text spells, or the reason why it has none; never raises."""
+        """Return the arguments that a text spells, or the reason why not; never raises."""
         try:
             value: object = json.loads(text)
             wrong = cast(Any, best_match(self._validator.iter_errors(value)))
@@ -84,7 +84,7 @@ def spelled(arguments: JsonObject) -> str:
 
 
 def of_tasks(splits: Mapping[str, int]) -> JsonObject:
-    """Return the schema of programs that name a task of a split, given how many each has."""
+    """Return the schema of programs that name a task of a split, from the number in each split."""
     most = max(splits.values()) - 1
     return {
         "properties": {

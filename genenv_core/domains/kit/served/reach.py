@@ -16,7 +16,7 @@ Server = TypeVar("Server", bound=RemoteServer, covariant=True)
 
 
 class ServerKind(Protocol[Server]):
-    """Makes a server, with the arguments of RemoteServer."""
+    """Makes a server, from the arguments of RemoteServer."""
 
     def __call__(
         self, url: Callable[[], str], *, timeout_s: float, wait_s: float, key: ServerKey
@@ -26,7 +26,7 @@ class ServerKind(Protocol[Server]):
 
 
 def server_of(kind: ServerKind[Server], options: ServedOptions) -> Server:
-    """Return the server at an address, or that of an app which this process serves."""
+    """Return the server that the options name: at an address, or an app served here."""
     place = options.serve or options.address
     served = None if options.serve is None else options.variables
     python = (options.python_variable, options.package)
@@ -36,7 +36,7 @@ def server_of(kind: ServerKind[Server], options: ServedOptions) -> Server:
 
 @cache
 def seats_of(server: RemoteServer, most: int, wait_s: float) -> Seats:
-    """Return the sessions with a server, which all domains of a process share."""
+    """Return the sessions with a server; all domains of a process share them."""
     return Seats(server.connect, most, wait_s, server.patience)
 
 

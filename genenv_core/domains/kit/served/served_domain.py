@@ -1,7 +1,7 @@
 """Tasks and attempts of an environment that a server plays, whatever protocol it speaks.
 
-pi_env writes the arguments of a reset; what the server then says is the request that pi_agent
-reads. Each turn is an action, and the server's rewards are the verdict.
+pi_env writes the arguments of a reset. pi_agent reads the server's answer to the reset as its
+request. Each turn is an action, and the server's rewards are the verdict.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ from genenv_core.types import (
 Result = TypeVar("Result")
 
 SLACK = 1e-9
-"""What a sum of rewards may be off."""
+"""How far rounding may move a sum of rewards."""
 
 FEWER = {
     False: "data.base_tasks; of genenv domain check --base, of genenv certify --tasks",
     True: "data.validation_tasks, data.test_tasks; of genenv domain check and certify --heldout",
 }
-"""What asks for how many tasks, by whether they are held out."""
+"""The settings that decide the number of tasks, by whether these are held out."""
 
 COUNTED = 50_000
-"""Most tasks of a set that are looked at to say how many are not held out."""
+"""Most tasks of a set that `fixed_tasks` looks at to count those that are not held out."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedTask:
-    """What a domain keeps of a task that the server has opened.
+    """What a domain keeps of a task after the server has opened it.
 
-    `fields` are where `family` and `difficulty` are looked up; `answer` solves it, '' if unknown.
+    `family` and `difficulty` are keys of `fields`; `answer` solves the task, '' if unknown.
     """
 
     fields: JsonObject
@@ -81,16 +81,16 @@ class ServedDomain(ABC):
 
     Args:
         options: those of the domain.
-        server: who plays it.
-        splits: the server's own tasks, how many each split has; empty where it has none.
-        schema: what the arguments of a reset are where the server has no tasks of its own.
+        server: plays the environment.
+        splits: how many tasks of its own the server has in each split; {} where it has none.
+        schema: schema of the reset's arguments, where the server has no tasks of its own.
         about: what pi_env reads of the environment.
 
     Class attributes:
-        code: raised when the same server would give another task or another verdict.
+        code: raise it when the same server would give another task or another verdict.
         rules: what pi_env reads before the schema.
-        widen: what to do where there are too few tasks.
-        seeds: how many seeds pi_env chooses among, where these are the tasks; else 0.
+        widen: advice where there are too few tasks.
+        seeds: how many seeds pi_env chooses among, where seeds are the tasks; else 0.
     """
 
     name: str
@@ -125,15 +125,15 @@ class ServedDomain(ABC):
 
     @abstractmethod
     def stage_of(self, draft: TaskDraft) -> EpisodeStage:
-        """Return where attempts at a task are played, and how."""
+        """Return where attempts at this task are played, and how."""
 
     @abstractmethod
     def opened(self, arguments: JsonObject, answer: ServerAnswer) -> OpenedTask:
-        """Return what is kept of a task, given what the reset with its arguments answered."""
+        """Return what to keep of a task, given its reset arguments and the server's answer."""
 
     @abstractmethod
     def reset_with(self, program: str, arguments: JsonObject) -> JsonObject:
-        """Return what the reset of a task is asked with."""
+        """Return the arguments that reset the server for this task."""
 
     @property
     def other_rewards(self) -> Collection[str] | None:
@@ -141,15 +141,24 @@ class ServedDomain(ABC):
         return self.options.other_rewards
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` tasks that pi_env could write; asks the server for each."""
+        """Return `count` tasks that pi_env could write; asks the server for each.
+
+        Raises ConfigError where there are fewer.
+        """
         return self._drawn("base", seed, count)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` tasks of the held-out split, or of the held-out part by a hash."""
+        """Return `count` tasks of the held-out split, or without one those that a hash holds out.
+
+        Raises ConfigError where there are fewer.
+        """
         return self._drawn("heldout", seed, count)
 
     def open_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` tasks that are not held out, with repetitions where there are fewer."""
+        """Return `count` tasks that are not held out, with repetitions where there are fewer.
+
+        Raises ConfigError where the server opens no task.
+        """
         made: list[TaskDraft] = []
         for arguments in self._candidates(random.Random(seed), heldout=False):
             task = None if self.is_heldout(arguments) else self._task(arguments)
@@ -178,7 +187,7 @@ class ServedDomain(ABC):
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
         """Return the task that the text spells, or the reason why it spells no task.
 
-        Raises DomainError where the server is lost, which says nothing about the text.
+        Raises DomainError where the server is lost: that says nothing about the text.
         """
         arguments = self._reads.read(text.strip())
         if isinstance(arguments, str):
@@ -188,11 +197,14 @@ class ServedDomain(ABC):
         return [self._task(arguments)]
 
     def agent_messages(self, draft: TaskDraft) -> list[Message]:
-        """Return what the reset said, after the instructions; a chat template shows the tools."""
+        """Return the instructions and the reset's text; the chat template shows the tools."""
         return with_rules(self.options.instructions, draft.prompt)
 
     def episode(self, draft: TaskDraft, seed: int) -> ServedEpisode:
-        """Return a fresh attempt; the task's arguments decide all, so `seed` decides nothing."""
+        """Return a fresh attempt; the task's arguments decide everything, and `seed` nothing.
+
+        Raises DomainError for a broken spec.
+        """
         del seed
         arguments = as_object(draft.spec.get("reset"))
         if not arguments:
@@ -201,7 +213,7 @@ class ServedDomain(ABC):
         return ServedEpisode(self.stage_of(draft), asked, draft.prompt)
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict that the stored rewards of a transcript make.
+        """Return the verdict from the rewards that a transcript stores.
 
         Raises DomainError for a transcript that the server did not play, and for a reward outside
         of `reward_range`.
@@ -231,7 +243,7 @@ class ServedDomain(ABC):
     def fixed_tasks(self) -> int | None:
         """Return how many tasks pi_env chooses among; None where it writes their arguments.
 
-        Of more than `COUNTED` it is the share that a hash leaves on average.
+        Of more than `COUNTED` tasks it counts the first `COUNTED`, and scales their share up.
         """
         if self._splits:
             split = self.options.split
@@ -247,22 +259,22 @@ class ServedDomain(ABC):
         return round(size * sum(not self.is_heldout(one) for one in chosen) / len(chosen))
 
     def is_heldout(self, arguments: JsonObject) -> bool:
-        """Return whether the task of reset arguments is for evaluation alone."""
+        """Return whether the task of these reset arguments is for evaluation alone."""
         if self.options.test_split in self._splits:
             return arguments["split"] == self.options.test_split
         return in_heldout(spelled(arguments))
 
     def playing(self, form: ActionForm, *, may_stop: bool, remedy: str) -> EpisodeStage:
-        """Return a stage of these sessions, with the arguments of EpisodeStage."""
+        """Return a stage with this domain's sessions, and with the arguments of EpisodeStage."""
         seats, others = self._seats, self.other_rewards
         return EpisodeStage(seats, form, self.tell, self.repeatable, may_stop, remedy, others)
 
     def version_of(self, *known: object) -> str:
-        """Return the version that follows from what the server says of itself."""
+        """Return the domain's version, from what the server says of itself and the options."""
         return f"{self.code}-{digest([*known, self.options.meaning])[:16]}"
 
     def asked(self, ask: Callable[[ServerSession], Result]) -> Result:
-        """Return what one question comes to, in a session that is free for it; raises as Seats."""
+        """Return the result of one question, in a session that is free; raises as Seats does."""
         asker = _Asker()
         try:
             return self._seats.asked(asker, lambda session, _: ask(session), shared=self.repeatable)
@@ -271,11 +283,11 @@ class ServedDomain(ABC):
 
     @cached_property
     def _shown(self) -> list[str]:
-        """Return two programs that pi_env's rules show."""
+        """Return the two programs that pi_env's rules show."""
         return [task.program for task in self.open_tasks(seed_from(self.name, "shown"), 2)]
 
     def _own_tasks(self, splits: Sequence[str]) -> JsonObject:
-        """Return the schema of the server's own tasks in splits."""
+        """Return the schema of programs that name the server's own tasks in these splits."""
         if splits[0] not in self._splits:
             raise ConfigError(
                 f"domain.options.split {splits[0]!r}: the server has the splits "
@@ -310,7 +322,7 @@ class ServedDomain(ABC):
     def _candidates(
         self, rng: random.Random, *, heldout: bool, count: int = 100
     ) -> Iterator[JsonObject]:
-        """Return arguments to try: all tasks of a split in a random order, else draws."""
+        """Return arguments to try: all tasks of a split in a random order, or random draws."""
         options = self.options
         apart = heldout and options.test_split in self._splits
         split = options.test_split if apart else options.split
@@ -320,7 +332,11 @@ class ServedDomain(ABC):
         return ({"index": index, "split": split} for index in order)
 
     def _task(self, arguments: JsonObject) -> TaskDraft | Rejected:
-        """Return the task of reset arguments, as the server opens it; raises DomainError."""
+        """Return the task of reset arguments, as the server opens it.
+
+        Raises DomainError where the server is lost, and ConfigError for a difficulty that is no
+        number.
+        """
         program, options = spelled(arguments), self.options
         asked = self.reset_with(program, arguments)
         try:
@@ -353,4 +369,4 @@ class ServedDomain(ABC):
 
 
 class _Asker:
-    """Whoever holds a session for one question."""
+    """The owner of a session for one question."""

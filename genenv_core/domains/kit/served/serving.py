@@ -1,8 +1,8 @@
 """Serves one app on 127.0.0.1 until standard input ends: `python serving.py MODULE:APP`.
 
-Run as a file by an interpreter that has the environment's package and uvicorn, and not genenv. The
-first line on standard output is the port. Only the parent holds the other end of standard input,
-so the server ends when the parent does, however that ends.
+An interpreter that has the environment's package and uvicorn, and not genenv, runs this file. The
+first line on standard output is the port. Only the parent holds the other end of standard input, so
+the server ends when the parent does, however that ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def main(place: str) -> None:
-    """Serve; whatever the app prints goes to standard error."""
+    """Serve the app; its own output goes to standard error."""
     said = os.dup(1)
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, daemon=True).start()

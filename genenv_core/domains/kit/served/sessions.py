@@ -1,8 +1,8 @@
-"""The sessions that episodes share: a server has room for some, attempts are many.
+"""The sessions that episodes share: a server has room for a few, and attempts are many.
 
-An episode keeps its session from step to step while there is room. Else another episode, one that
-waits for its agent, gives its own up. It repeats its actions when its turn comes, so only
-repeatable environments can be shared so.
+An episode keeps its session from step to step while there is room. Without room, an episode that
+waits for its agent loses its session to another one. It repeats its actions when its turn comes, so
+only repeatable environments share sessions in this way.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Result = TypeVar("Result")
 LOOK_S = 0.05
 
 REST_S = 2.0
-"""How long a session that no episode needs is kept: others may wait for room."""
+"""Seconds for which an unused session stays open: others may wait for room."""
 
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A session, and the episode that it is in the middle of, if that is still wanted."""
+    """A session, and the episode in progress in it, if it is still wanted."""
 
     session: ServerSession
     owner: weakref.ref[object] | None = None
@@ -44,7 +44,7 @@ class Seat:
 
     @property
     def free(self) -> bool:
-        """Return whether no episode goes on in it."""
+        """Return whether no episode is in progress in it."""
         return not self.busy and (self.owner is None or self.owner() is None)
 
 
@@ -53,9 +53,9 @@ class Seats:
 
     Args:
         connect: opens a session.
-        most: sessions at once; fewer where the server says that it is full.
-        wait_s: longest wait of one who asks, for a session that others use or a lost server.
-        patience: how long all who ask wait together for a lost server.
+        most: most sessions at once; fewer where the server says that it is full.
+        wait_s: longest wait in seconds for a session that others use, or for a lost server.
+        patience: how long all callers together wait for a lost server.
     """
 
     def __init__(
@@ -80,10 +80,11 @@ class Seats:
         shared: bool,
         final: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """Return what `ask` makes of a session, and of whether the owner's episode goes on in it.
+        """Return what `ask` returns; it gets a session, and whether the owner's episode is in it.
 
-        While the server is lost or full, ask again: until the wait is over, or it is `final`.
-        Raises EnvironmentLost then, and RefusedByServer for any other error of the server.
+        While the server is lost or full, call `ask` again, until the wait is over or `final`
+        returns true. Raises EnvironmentLost then, and RefusedByServer for any other error of the
+        server.
         """
         deadline = time.monotonic() + self._wait_s
         while True:
@@ -107,10 +108,11 @@ class Seats:
 
     @contextmanager
     def _held(self, owner: object, shared: bool) -> Generator[tuple[ServerSession, bool]]:
-        """Yield a session, and whether the owner's episode goes on in it.
+        """Yield a session, and whether the owner's episode is in progress in it.
 
-        The session is dropped where what is done in it loses the server. Raises EnvironmentLost
-        where others keep all sessions for too long; `shared` says that they may be taken.
+        It drops the session where the work inside loses the server. Raises EnvironmentLost where
+        others keep all sessions for too long. `shared` allows it to take a session from another
+        episode.
         """
         seat, own = self._take(owner, shared)
         kept = False
@@ -129,7 +131,7 @@ class Seats:
                 self._changed.notify_all()
 
     def leave(self, owner: object) -> None:
-        """Let an episode that has ended give its session back."""
+        """Free the session of an episode that has ended."""
         with self._changed:
             for seat in self._seats:
                 if seat.owner is not None and seat.owner() is owner:
@@ -137,12 +139,12 @@ class Seats:
             self._changed.notify_all()
 
     def _full(self) -> None:
-        """Take note that the server has room for no more than there are."""
+        """Note that the server has no room for more sessions than are open now."""
         with self._changed:
             self._most = max(1, len(self._seats) + self._opening)
 
     def _tidy(self) -> None:
-        """Close sessions that no episode has needed for a while, until there are none."""
+        """Close sessions that no episode has needed for `REST_S`, until none is left."""
         while True:
             time.sleep(REST_S)
             with self._changed:
@@ -190,7 +192,7 @@ class Seats:
         return next(found, None)
 
     def _other(self, shared: bool) -> Seat | None:
-        """Return a session that may be taken: a free one, else the one that rests the longest."""
+        """Return a free session; with `shared` and no room, the longest unused one."""
         free = next((seat for seat in self._seats if seat.free), None)
         room = len(self._seats) + self._opening < self._most
         if free is not None or room or not shared:

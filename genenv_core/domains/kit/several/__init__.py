@@ -1,1 +1,1 @@
-"""Several domains in one run: one domain that is made of them, with a share of everything each."""
+"""Several domains in one run: one domain made of them, in which each has its share."""

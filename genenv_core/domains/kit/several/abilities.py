@@ -1,13 +1,11 @@
-"""What several domains can do together, beside being a domain: mostly what each of them can do.
+"""The optional protocols of several domains together; mostly those that each of them has.
 
-It has these optional protocols:
-
-- ReadsFiles, Repeats, JudgedWhilePlayed always: all files; repeatable if all are; judged while
-  played if one is.
+- ReadsFiles, Repeats, JudgedWhilePlayed always: the files of all; repeatable if all are; judged
+  while played if one is.
 - ToolsByTask always: a task has the tools of its own domain.
 - SeedData, WritesAnswers, KnowsSolution, NamesLeaks, SimulatedTools and ConstrainsEnv if all have.
-- ReadsAnswers if one has; a row that two of them read is refused.
-- ReadsCalls if all have, in the same form; other domains do not go together with such a one.
+- ReadsAnswers if one has; it refuses a row that two of them read.
+- ReadsCalls if all have, in the same form; a domain with it does not go together with others.
 - EmbedsTasks never: a request does not say its domain, and vectors of two models do not compare.
 """
 
@@ -55,7 +53,7 @@ class SeveralTools(SeveralDomains):
 
 
 class SeveralSeedData(SeveralDomains):
-    """SeedData of several domains: of each its share, mixed."""
+    """SeedData of several domains: each gives its share, and the shares are mixed."""
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
         """Return `count` requests with their right answers."""
@@ -111,9 +109,10 @@ class SeveralGrammars(SeveralDomains):
     """ConstrainsEnv of several domains."""
 
     def env_grammar(self, context: Context) -> Grammar:
-        """Return the grammar of the base task's domain after its name.
+        """Return the grammar of the base task's domain, behind the domain's name.
 
-        Raises ConfigError for a grammar that is no regular expression: no name can stand before it.
+        Raises ConfigError for a grammar that is no regular expression: a name cannot stand before
+        it.
         """
         part, base = self._part(context.base)
         history = self._history(part.label, context.history)
@@ -133,7 +132,7 @@ class SeveralSimulated(SeveralDomains):
 
     @property
     def observation_schema(self) -> JsonObject:
-        """Return the schema that all have, or one that allows what one of theirs allows."""
+        """Return the schema that all share, else one that allows what any of theirs allows."""
         schemas: list[JsonObject] = []
         for part in self.parts:
             schema = cast(SimulatedTools, part.domain).observation_schema
@@ -150,7 +149,7 @@ class SeveralRows(SeveralDomains):
     """ReadsAnswers of several domains."""
 
     def from_answer(self, prompt: str, ground_truth: str) -> TaskDraft | Rejected:
-        """Return the task, if just one of the domains reads one."""
+        """Return the task, if exactly one of the domains reads one."""
         reading = [part for part in self.parts if isinstance(part.domain, ReadsAnswers)]
         read = [
             (part, cast(ReadsAnswers, part.domain).from_answer(prompt, ground_truth))
@@ -181,11 +180,14 @@ IF_ALL: dict[type[Any], type[SeveralDomains]] = {
     ConstrainsEnv: SeveralGrammars,
     SimulatedTools: SeveralSimulated,
 }
-"""Protocols that the joined domain has if all of its parts have them."""
+"""Protocols that the joined domain has if all of its parts have them, and who provides each."""
 
 
 def abilities_of(parts: Sequence[PartOfSeveral]) -> list[type[SeveralDomains]]:
-    """Return what domains can do together; raises ConfigError for some that do not go together."""
+    """Return the classes of what these domains can do together.
+
+    Raises ConfigError for domains that do not go together.
+    """
     domains = [part.domain for part in parts]
     found: list[type[SeveralDomains]] = [SeveralTools]
     found += [
@@ -216,7 +218,7 @@ def _of(part: PartOfSeveral, seed: int) -> int:
 
 
 def _named(part: PartOfSeveral, messages: list[Message], text: str) -> SeedExample:
-    """Return an example of a domain as one of several; the answer of a tool names none."""
+    """Return a domain's example as one of several; a tool's answer names no domain."""
     if not any(isinstance(one, TaskDraft) for one in part.domain.parse(text)):
         return messages, text
     return naming(messages, part.label), f"{part.label}: {text}"

@@ -1,8 +1,8 @@
-"""One domain made of several: each task is played, judged and shown by the domain that it is of.
+"""One domain made of several: the domain of a task plays, judges and shows it.
 
-Every text says which domain it is of. A program, and so what pi_env writes, begins with the name of
-its domain and a colon (`desk: + 3 bolts 4`), a family with the name and a stroke (`desk/k3`), and a
-spec is an object of the name and the domain's own spec. So a stored task names its domain alone.
+Every text says which domain it is of. A program, and so a text of pi_env, begins with the name of
+its domain and a colon (`desk: + 3 bolts 4`). A family begins with the name and a slash (`desk/k3`).
+A spec is an object with the name and the domain's own spec. So a stored task alone says its domain.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _NAMED = re.compile(r"\s*([\w-]+):[ \t]*")
 
 
 class SeveralDomains:
-    """The domain; what it can do beside is in `abilities`."""
+    """The joined domain; `abilities` adds its optional protocols."""
 
     name = "several"
 
     def __init__(
         self, parts: Sequence[PartOfSeveral], shares: Shares, options: Mapping[str, Any]
     ) -> None:
-        """Join the parts; `options` are those they were made with, for the version."""
+        """Join the parts; the version includes `options`, from which they were made."""
         self.parts, self.shares = tuple(parts), shares
         self._by_label = {part.label: part for part in parts}
         named = [[part.label, part.name, part.domain.version] for part in parts]
@@ -66,14 +66,14 @@ class SeveralDomains:
         self.begins_anew = any(begins_anew(part.domain) for part in parts)
         self.judged_while_played = any(judged_while_played(part.domain) for part in parts)
         self.tools: Sequence[JsonObject] = ()
-        """Each task has those of its own domain."""
+        """Empty: each task has the tools of its own domain."""
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct base tasks, of each domain its share."""
+        """Return `count` distinct base tasks, from each domain its share."""
         return self._drawn(lambda domain, s, n: domain.base_tasks(s, n), seed, count, 1)
 
     def heldout_tasks(self, seed: int, count: int) -> list[TaskDraft]:
-        """Return `count` distinct held-out tasks, of each domain its share.
+        """Return `count` distinct held-out tasks, from each domain its share.
 
         A domain has at least half of an equal share, so that its own result says something.
         """
@@ -81,14 +81,14 @@ class SeveralDomains:
         return self._drawn(lambda domain, s, n: domain.heldout_tasks(s, n), seed, count, least)
 
     def env_messages(self, context: Context) -> list[Message]:
-        """Return the prompt of the base task's domain, and how the text has to begin."""
+        """Return the prompt of the base task's domain, with how the text has to begin."""
         part, base = self._part(context.base)
         history = self._history(part.label, context.history)
         own = replace(context, base=base, history=history)
         return naming(part.domain.env_messages(own), part.label)
 
     def parse(self, text: str) -> list[TaskDraft | Rejected]:
-        """Return the tasks in a text that begins with the name of a domain, as its domain does."""
+        """Return the tasks in a text of a domain's name and what that domain parses."""
         said = without_thought(text)
         found = _NAMED.match(said)
         part = self._by_label.get(found[1]) if found else None
@@ -114,12 +114,15 @@ class SeveralDomains:
         return domain.score(own, messages)
 
     def trivial_answers(self, draft: TaskDraft) -> list[str]:
-        """Return what the task's own domain must not accept, and the program with its name."""
+        """Return the trivial answers of the task's own domain, and the program with its name."""
         domain, own = self.own_task(draft)
         return [*domain.trivial_answers(own), draft.program]
 
     def own_task(self, draft: TaskDraft) -> tuple[Domain, TaskDraft]:
-        """Return the domain that a task is of, and the task as that domain made it."""
+        """Return the domain of a task, and the task as that domain made it.
+
+        Raises DomainError for a spec of no domain here.
+        """
         part, own = self._part(draft)
         return part.domain, own
 
@@ -140,7 +143,7 @@ class SeveralDomains:
         return part, own
 
     def _history(self, label: str, history: AgentHistory) -> AgentHistory:
-        """Return how the agent does in one domain; the whole of a history that tells none apart."""
+        """Return how the agent does in one domain; the whole history where it tells none apart."""
         if history.by_domain:
             return history.by_domain.get(label, AgentHistory())
         own = {
@@ -151,7 +154,7 @@ class SeveralDomains:
         return AgentHistory(history.success_rate, own)
 
     def _drawn(self, draw: Draw, seed: int, count: int, least: int) -> list[TaskDraft]:
-        """Return distinct tasks of all domains; two of the same domain may draw the same ones."""
+        """Return distinct tasks of all domains; two of the same domain may draw equal ones."""
         split, taken = self.shares.split(count, least), set[str]()
         found: dict[str, list[TaskDraft]] = {}
         for part in self.parts:
@@ -173,9 +176,9 @@ class SeveralDomains:
 
 
 def wrapped(part: PartOfSeveral, own: TaskDraft) -> TaskDraft:
-    """Return the task of a domain as one of several.
+    """Return a domain's task as a task of the joined domain.
 
-    Equal tasks of one domain that stands there twice stay equal: they are duplicates.
+    Where one domain stands there twice, equal tasks of the two stay equal: they are duplicates.
     """
     return replace(
         own,
@@ -187,7 +190,7 @@ def wrapped(part: PartOfSeveral, own: TaskDraft) -> TaskDraft:
 
 
 def naming(messages: Sequence[Message], label: str) -> list[Message]:
-    """Return a prompt of pi_env that says with which domain's name the text begins."""
+    """Return a prompt of pi_env with a sentence on the domain's name that the text begins with."""
     *before, last = messages
     named = last.copy()
     named["content"] = f"{last['content']}\nBegin with `{label}: `."

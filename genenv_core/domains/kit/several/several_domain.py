@@ -1,4 +1,4 @@
-"""Makes one domain of the parts that a configuration names."""
+"""Makes one domain from the parts that a configuration names."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class SeveralPart(Record, use_attribute_docstrings=True):
     name: str = Field(min_length=1, max_length=1000)
     """Its name, as in `domain.name`."""
     label: str | None = Field(default=None, alias="as", pattern=LABEL)
-    """What it is called in the run; None: as the domain calls itself."""
+    """Its name in the run; None: the domain's own name."""
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """Its share of the run, against the weights of the others."""
+    """Its share of the run, relative to the weights of the others."""
     options: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Options of the domain itself."""
 
 
 class SeveralOptions(Record, use_attribute_docstrings=True):
-    """Options of several domains; `domains` in a configuration stands for them."""
+    """Options of several domains; the section `domains` of a configuration gives them."""
 
     parts: list[SeveralPart] = Field(min_length=2)
     """The domains."""
@@ -47,7 +47,7 @@ class SeveralOptions(Record, use_attribute_docstrings=True):
 def several(options: Mapping[str, Any]) -> SeveralDomains:
     """Return the domain made of those in `options.parts`.
 
-    It has an optional protocol as `abilities` says. Raises ConfigError, which names the entry of
+    `abilities` says which optional protocols it has. Raises ConfigError, which names the entry of
     `domains`.
     """
     try:

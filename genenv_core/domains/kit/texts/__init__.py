@@ -1,1 +1,1 @@
-"""How texts are compared: the numbers in them, what one says of another, how alike they are."""
+"""Compares texts: their numbers, what one says of another, how alike they are."""

@@ -1,8 +1,8 @@
-"""Numbers in what people and models write, read exactly and without evaluating anything.
+"""Reads numbers in the texts of people and models, exactly and without evaluating anything.
 
-`-1,234.5`, `1.5e3`, `1.5 × 10^3`, `3/4`, `1 1/2`, and LaTeX's `\\frac{3}{4}` are numbers. What has
-two readings is no number: `1,5`, `1.2.3`, `3/4/2020`. A sign counts where no word or number stands
-right before it, so `10-12` ends with 12. Values are fractions, so `0.1` is a tenth.
+`-1,234.5`, `1.5e3`, `1.5 × 10^3`, `3/4`, `1 1/2`, and LaTeX's `\\frac{3}{4}` are numbers. A text
+with two readings is no number: `1,5`, `1.2.3`, `3/4/2020`. A sign counts where no word or number
+stands right before it, so `10-12` ends with 12. Values are fractions, so `0.1` is a tenth.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 LONGEST = 10_000
-"""Characters at the end of a text in which numbers are looked for."""
+"""Characters at the end of a text to search for numbers."""
 
 MOST_DIGITS = 60
-"""Most digits of a number; a text with more spells no number."""
+"""Most digits of a number; a longer run of digits is no number."""
 
 _GROUP = ",'’\u00a0\u2009\u202f"  # between thousands
 _PLAIN = rf"(?:[0-9]{{1,3}}(?:[{_GROUP}][0-9]{{3}})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+"
@@ -51,7 +51,7 @@ _AROUND = " \t\u00a0\u2009\u202f*_`$\\{}~"
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number in a text, what stands before it, and what follows on its line."""
+    """A number in a text, the text before it, and the rest of its line."""
 
     value: Fraction
     before: str
@@ -60,16 +60,16 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """The number and what follows, up to the end of the line."""
+        """The number and the rest of its line."""
         return f"{self.spelled}{self.after}".strip()
 
     @property
     def is_part_of_a_word(self) -> bool:
-        """Whether letters follow directly, as in 5th or 5f."""
+        """Whether letters follow without a blank, as in 5th or 5f."""
         return self.after[:1].isalpha() or self.after[:1] == "_"
 
     def unit(self, names: Iterable[str]) -> str | None:
-        """Return which of the names is the unit, None where another word or nothing follows.
+        """Return which of the names is the unit, None where another word or no word follows.
 
         Letter case counts, as mW is not MW. A currency may also stand before the number.
         """
@@ -84,7 +84,7 @@ class Quantity:
 
 
 def quantities(text: str) -> Iterator[Quantity]:
-    """Return the numbers of a text, in order; raises nothing."""
+    """Return the numbers of a text, in order; never raises."""
     text = _without_latex(text)
     for found in _NUMBER.finditer(text):
         value = _value(found.groupdict())
@@ -102,7 +102,7 @@ def last_quantity(text: str) -> Quantity | None:
 def numbers_as_words(text: str) -> str:
     """Return a text in which each number is a word of its own, equal for equal values.
 
-    So what compares words and drops punctuation takes 3.5 for 7/2, and not for 35.
+    A comparison of words that drops punctuation then takes 3.5 for 7/2, and not for 35.
     """
 
     def word(found: re.Match[str]) -> str:
@@ -116,7 +116,7 @@ def numbers_as_words(text: str) -> str:
 
 
 def exactly(number: int | float | Fraction) -> Fraction:
-    """Return a number as the fraction that its decimal spelling says: 0.1 is a tenth.
+    """Return a number as the fraction that its decimal spelling states: 0.1 is a tenth.
 
     Raises ValueError for NaN and infinities.
     """
@@ -149,7 +149,7 @@ def _value(parts: Mapping[str, str | None]) -> Fraction | None:
 
 
 def _goes_on(name: str, rest: str) -> bool:
-    """Return whether a unit's name is the beginning of a longer one: m of mm, m² or m/s."""
+    """Return whether a unit's name is only the beginning of a longer one: m of mm, m² or m/s."""
     first, second = rest[:1], rest[1:2]
     if first in ("/", "·", "*") and second.isalnum():
         return True

@@ -1,4 +1,4 @@
-"""Finds whether a text says something, such as the answer to the request that it is part of."""
+"""Finds whether a text says a part, such as a request that says its answer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _NUMBER = re.compile(r"(?<![\w.])-?(\d{1,3}(,\d{3})+|\d{1,300})(\.\d+)?(?![\w]|[
 def holds(text: str, part: str) -> bool:
     """Return whether a text says a part as whole words: 14 does not give 4 away.
 
-    Numbers compare by value: 1,000 says 1000.0. In a part of several words, neither letter case
-    nor punctuation counts; in a single word they do, as it may be the task to write it so.
+    It compares numbers by value: 1,000 says 1000.0. In a part of several words, neither letter case
+    nor punctuation counts. In a single word they do, as the task may ask for that spelling.
     """
     if (number := _NUMBER.fullmatch(part.strip())) is not None:
         return any(_value(one) == _value(number) for one in _NUMBER.finditer(text))
     before, after = (r"\b" if edge.isalnum() else "" for edge in (part[:1], part[-1:]))
-    # Patterns of parts are compiled anew for each task, which would take a quarter of the time.
+    # Compiling a pattern of each part, anew for each task, would take a quarter of the time.
     if part and part in text and re.search(before + re.escape(part) + after, text):
         return True
     words = _words(part)

@@ -17,7 +17,7 @@ _ARTICLES = frozenset({"a", "an", "the"})
 
 
 class _Kept(dict[int, int | None]):
-    """What becomes of each character: it stays, or is None as punctuation; looked up once each."""
+    """Maps each character to itself, or punctuation to None; looks each one up once."""
 
     def __missing__(self, code: int) -> int | None:
         mark = unicodedata.category(chr(code))[0] in "PS"

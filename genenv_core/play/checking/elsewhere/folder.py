@@ -1,7 +1,7 @@
 """The domain of an exported folder, which another process plays.
 
-What certifies the tasks stays here: the folder's code can answer what it is asked, and nothing
-else. Only JSON goes between the two.
+The checks that certify the tasks stay in this process. The folder's code can only answer requests,
+and the two processes exchange nothing but JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FolderDomain:
     """
 
     def __init__(self, ask: AskedProcess) -> None:
-        """Ask the process what the domain is."""
+        """Ask the process for the domain's attributes and methods."""
         self._ask = ask
         about = ask("about")
         self.name, self.version = str(about["name"]), str(about["version"])
@@ -60,7 +60,7 @@ class FolderDomain:
         return self._texts("trivial_answers", draft)
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict on a transcript; its fields are whatever the folder's code gave."""
+        """Return the verdict on a transcript, with whatever fields the folder's code gave it."""
         return Verdict(*self._ask("score", draft=asdict(draft), messages=list(messages)))
 
     def episode(self, draft: TaskDraft, seed: int) -> Episode:
@@ -69,7 +69,7 @@ class FolderDomain:
 
     @contextmanager
     def clock_ahead(self) -> Generator[None]:
-        """Let the clock of the other process be ahead for a while."""
+        """Set the clock of the other process ahead inside of the block."""
         self._ask("clock", ahead=True)
         try:
             yield
@@ -85,10 +85,10 @@ class FolderDomain:
 
 
 class FolderEpisode:
-    """An attempt that goes on in the other process."""
+    """An attempt in the other process."""
 
     def __init__(self, ask: AskedProcess, number: int) -> None:
-        """Remember which one it is."""
+        """Keep the attempt's number in that process."""
         self._ask, self._number = ask, number
 
     def step(self, action: str) -> Observation:
@@ -110,8 +110,8 @@ def folder_process(
 ) -> Generator[AskedProcess]:
     """Start the process that plays a folder, and end it afterwards, or after `limit_s` seconds.
 
-    It sees no module beside the folder's package and what is installed for this Python, and no
-    compiled file of the folder, of which the statement says nothing.
+    It sees only the folder's package and the modules installed for this Python. It sees no compiled
+    file of the folder, because the folder's statement does not cover such files.
     """
     script = Path(folder_child.__file__)
     command = [sys.executable, "-P", script, package, folder.resolve()]
@@ -123,14 +123,17 @@ def folder_process(
 def folder_domain(folder: Path, package: str) -> Generator[Domain]:
     """Start the process that plays a folder's domain, and end it afterwards.
 
-    Raises DataError where the folder's code does not begin.
+    Raises DataError where the folder's code does not start.
     """
     with folder_process(folder, package) as ask:
         yield cast(Domain, begun(ask, FolderDomain))
 
 
 def begun(ask: AskedProcess, make: Callable[[AskedProcess], Made]) -> Made:
-    """Return what is made of a folder's process; raises DataError where its code does not begin."""
+    """Return what `make` makes of a folder's process.
+
+    Raises DataError where the folder's code fails to start.
+    """
     try:
         return make(ask)
     except (EnvironmentLost, ForeignFault, DomainError) as error:

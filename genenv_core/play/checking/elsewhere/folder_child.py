@@ -1,8 +1,8 @@
 """Plays the domain of an exported folder in a process of its own; runs as a script.
 
 `python -P folder_child.py PACKAGE FOLDER` reads a request a line and writes an answer a line, all
-in JSON. Of genenv it imports nothing but two modules of these checks, so what a folder lacks
-shows here, and no code of a folder meets genenv's own.
+in JSON. It imports only two modules of genenv, both of these checks. So a folder that lacks a file
+fails here, and its code never meets genenv's own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MAY_HAVE = ("solution", "answer_turns", "leaks", "tools_of")
 """Methods that a domain may have beside those of the protocol."""
 
 MAY_SAY = ("judged_while_played", "repeatable", "depends_on_seed")
-"""What a domain may say of itself, true or false."""
+"""Attributes that a domain may have about itself, true or false."""
 
 EPISODES = 64
-"""Attempts that are open at once; the oldest one is given up for another."""
+"""Most attempts that are open at once; one more closes the oldest."""
 
 TOP = "genenv_core"
 
@@ -35,7 +35,7 @@ class FolderHost:
     """Answers requests about one domain."""
 
     def __init__(self, package: str, folder: str) -> None:
-        """Import what the folder says that its domain is."""
+        """Import the domain that the folder's environment.json names."""
         inner = Path(folder, package)
         sys.modules[package] = made = types.ModuleType(package)
         made.__path__ = [str(inner)]  # without the package's own file, which imports a framework
@@ -104,7 +104,7 @@ class FolderHost:
     def do_said(self, index: int, turns: list[str], seed: int, cut: bool) -> Any:
         """Return reward and success of a whole attempt at a task of the folder.
 
-        It goes as one of whoever plays the folder: by the module `playing` that lies in it.
+        The folder's own module `playing` plays it, as for anybody who uses the folder.
         """
         if self._tasks is None:
             playing = import_module(f"{self._package}.{PLAYING}")
@@ -114,7 +114,7 @@ class FolderHost:
         return [verdict.reward, verdict.success]
 
     def do_clock(self, ahead: bool) -> None:
-        """Let the clock be ahead, or true again."""
+        """Set the clock ahead, or back to the true time."""
         if ahead:
             clock = _beside("clock.py")
             self._clock = clock.clock_ahead(clock.clocks(self._package))
@@ -131,7 +131,7 @@ class FolderHost:
 
 
 def _beside(name: str) -> Any:
-    """Return a module of genenv by its file, without a name that the folder's code could import."""
+    """Return a module of genenv by its file; the folder's code cannot import its name."""
     place = Path(__file__).parents[1] / name
     spec = spec_from_file_location(f"{place.stem}_of_the_folder", place)
     if spec is None or spec.loader is None:

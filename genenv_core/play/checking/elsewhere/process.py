@@ -1,7 +1,7 @@
-"""A process that answers questions, so that foreign code plays nothing in this one.
+"""A process that answers questions, so that foreign code runs outside of this one.
 
-Questions and answers are lines of JSON. What the process prints beside is kept apart, and the last
-line of it is what an error says.
+Questions and answers are lines of JSON. Other output of the process goes to a file, and errors
+quote its last line.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from genenv_core.domains.steps import EnvironmentLost
 from genenv_core.errors import DomainError, one_line
 
 SAID = 300
-"""Characters of what a process said before it ended."""
+"""Most characters of a process's last output that an error quotes."""
 
 
 class ProcessEnded(EnvironmentLost):
-    """The process ended before it answered; `words` is the last line that it said."""
+    """The process ended before it answered; `words` is the last line of its output."""
 
     def __init__(self, who: str, words: str) -> None:
-        """Keep what it said."""
+        """Keep the last line."""
         self.words = words
         super().__init__(f"{who} ended its process: {words}")
 
 
 class ProcessTooLong(ProcessEnded):
-    """The process was ended because its time was over."""
+    """The process had no time left, so `AskedProcess.end` ended it."""
 
 
 class ForeignFault(Exception):
-    """Whatever the process's code raised; each has the name of its class there."""
+    """An error that the process's code raised; its class has the name of the class there."""
 
 
 class AskedProcess:
-    """Asks the process, one question after the other; `who` names the code in errors.
+    """Asks the process, one question after the other; errors call its code `who`.
 
-    Threads may ask: one waits for the other's answer.
+    Several threads may ask: each waits for its turn.
     """
 
     def __init__(self, child: subprocess.Popen[str], errors: IO[bytes], who: str) -> None:
@@ -56,11 +56,11 @@ class AskedProcess:
         self._child.kill()
 
     def __call__(self, do: str, **given: Any) -> Any:
-        """Return the answer.
+        """Return the answer to a question.
 
-        Raises ProcessEnded for a process that ended, ProcessTooLong where its time was over, and
-        else what its code raised: EnvironmentLost for an error of that name, DomainError for one of
-        genenv's own, a ForeignFault for others.
+        Raises ProcessEnded for a process that ended, and ProcessTooLong where its time was over. An
+        error of its code becomes EnvironmentLost if it has that name, DomainError if it is one of
+        genenv's own, and ForeignFault otherwise.
         """
         if self._child.stdin is None or self._child.stdout is None:
             raise ProcessEnded(self._who, "it has no pipes")
@@ -84,7 +84,7 @@ class AskedProcess:
         raise type(answer["raised"], (kind,), {})(answer["said"])
 
     def last_words(self) -> str:
-        """Return the last line that the process said; ends it."""
+        """End the process, and return the last line of its output."""
         self._child.kill()
         self._child.wait()
         self._errors.seek(0)

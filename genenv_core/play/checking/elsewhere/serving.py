@@ -1,4 +1,4 @@
-"""Answers questions in a process that plays foreign code; needs no other module of genenv."""
+"""Answers questions in a process that plays foreign code; imports no other module of genenv."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 
 class AnswersRequests(Protocol):
-    """What foreign code is asked through."""
+    """Passes requests to foreign code."""
 
     def answer(self, request: Mapping[str, Any]) -> Any:
-        """Return the answer to a request, as JSON has it; raises whatever the code raises."""
+        """Return the answer to a request as JSON values; raises whatever the code raises."""
         ...
 
 
 def serve(begin: Callable[[], AnswersRequests]) -> None:
     """Answer a request a line until there are no more.
 
-    What is printed goes to the errors, and is no answer.
+    Prints of the code go to standard error, so they are no answers.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

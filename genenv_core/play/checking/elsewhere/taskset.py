@@ -1,8 +1,8 @@
 """A taskset of verifiers as a domain whose tasks can be certified.
 
-Another process plays it, in an interpreter that has verifiers. An attempt is one answer, judged by
-the task's own rewards. Success is a reward of 1 or more. Tasks that need tools, a container, a
-judge's model or a user are refused: an answer alone does not decide them.
+Another process plays it, in an interpreter that has verifiers. An attempt is one answer, and the
+task's own rewards judge it. Success is a reward of 1 or more. genenv refuses tasks that need tools,
+a container, a judge's model or a user: an answer alone does not decide them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from genenv_core.play.checking.sets import SetTask
 from genenv_core.types import JsonObject, Message, Observation, TaskDraft, Verdict
 
 PYTHON = "GENENV_VERIFIERS_PYTHON"
-"""The variable that names the interpreter."""
+"""The environment variable that names the interpreter."""
 
 MOST = 1000
-"""Tasks that are certified; of more, as many are taken at equal distances."""
+"""Most tasks to certify; from a larger taskset, so many at equal distances."""
 
 SPELLINGS = ("{}", "\\boxed{{{}}}", "<answer>{}</answer>", "<answer>\n{}\n</answer>", "#### {}",
              "The answer is {}.", "Answer: {}")  # fmt: skip
-"""Ways in which a right answer may be written; a task's own rewards say which one counts."""
+"""Ways to write a right answer; a task's own rewards decide which one counts."""
 
 SET = "taskset"
 
@@ -50,14 +50,15 @@ class TasksetDomain:
     repeatable = True
 
     def __init__(self, ask: AskedProcess, name: str, size: int, version: str) -> None:
-        """Ask this process."""
+        """Keep the process that answers for the taskset."""
         self.ask, self.name, self.size, self.version = ask, name, size, version
 
     def tasks(self) -> list[SetTask]:
         """Return the tasks, each with the spelling of its answer that succeeds.
 
-        Where no task's answer succeeds in any spelling, it is spelled in another way, and nobody
-        knows a right attempt: then no task has one. Raises DataError for a task that says nothing.
+        Where no spelling of any task's answer succeeds, the taskset spells answers in some other
+        way. Then nobody knows a right attempt, and no task gets one. Raises DataError where the
+        code fails on a task.
         """
         step = max(1.0, self.size / MOST)
         places = [int(place * step) for place in range(min(self.size, MOST))]
@@ -106,13 +107,13 @@ class TasksetDomain:
         return [draft.ground_truth] if draft.ground_truth else []
 
     def leaks(self, draft: TaskDraft) -> list[str]:
-        """Return the answer as it stands in the task, unless each request may name it."""
+        """Return the answer as the task has it; [] for an answer that any request may name."""
         answer = draft.spec["answer"].strip()
         closed = answer.casefold() in CLOSED or (len(answer) == 1 and answer.isalpha())
         return [] if closed or not answer else [answer]
 
     def score(self, draft: TaskDraft, messages: Sequence[Message]) -> Verdict:
-        """Return the verdict of the task's own rewards on the last answer; '' without one."""
+        """Return the verdict of the task's own rewards on the last answer, '' if there is none."""
         said = [one["content"] for one in messages[len(draft.spec["messages"]) :]]
         reward = self._reward(draft.spec["index"], said[-1] if said else "")
         success = math.isfinite(reward) and reward >= 1
@@ -124,17 +125,17 @@ class TasksetDomain:
 
 
 class OneAnswer:
-    """An attempt of one turn, which nobody answers."""
+    """An attempt of one turn, without an answer of the environment."""
 
     def step(self, action: str) -> Observation:
-        """End with this answer."""
+        """End the attempt."""
         return Observation((), done=True)
 
 
 def taskset_module(folder: Path) -> str | None:
-    """Return the module of a folder that imports verifiers, None where none does.
+    """Return the module of a folder that imports verifiers, None without such a module.
 
-    It is a file or a package of the folder. Raises DataError where several do.
+    It is a file or a package of the folder. Raises DataError where there are several.
     """
     found = sorted(
         {
@@ -156,8 +157,8 @@ def taskset_module(folder: Path) -> str | None:
 def taskset_domain(folder: Path, module: str) -> Generator[TasksetDomain]:
     """Start the process that plays a taskset, and end it afterwards.
 
-    Raises ConfigError where no interpreter is named, DataError where the taskset does not load or
-    its tasks need more than an answer.
+    Raises ConfigError where no variable names an interpreter, and DataError where the taskset does
+    not load or its tasks need more than an answer.
     """
     interpreter = os.environ.get(PYTHON)
     if not interpreter:
@@ -180,5 +181,5 @@ def taskset_domain(folder: Path, module: str) -> Generator[TasksetDomain]:
 
 
 def as_domain(taskset: TasksetDomain) -> Domain:
-    """Return a taskset as the domain that checks take; it writes and parses no tasks."""
+    """Return a taskset as the domain that checks take; it cannot write or parse tasks."""
     return cast(Domain, taskset)

@@ -1,7 +1,7 @@
 """Plays a taskset of verifiers in a process of its own; runs as a script where verifiers is.
 
-`python -P taskset_child.py MODULE FOLDER` answers requests as `serving` says. It judges an answer
-by the task's own rewards, as `vf-replay` does: from the messages alone, without a runtime.
+`python -P taskset_child.py MODULE FOLDER` answers requests as `serving` says. The task's own
+rewards judge an answer, as in `vf-replay`: from the messages alone, without a runtime.
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 GOLD = ("answer", "ground_truth", "gold", "target")
-"""Fields of a task that hold its answer; the first that is there counts."""
+"""Fields of a task that may hold its answer; the first one present counts."""
 
 
 class TasksetHost:
     """Answers requests about one taskset."""
 
     def __init__(self, module: str, folder: str) -> None:
-        """Load every task; ends the process for a taskset that answers alone do not decide."""
+        """Load every task; ends the process if an answer alone does not decide the tasks."""
         sys.path.insert(0, folder)
         import verifiers.v1 as vf
         from verifiers.v1.utils.loaders import taskset_class
@@ -47,11 +47,11 @@ class TasksetHost:
         return getattr(self, f"do_{request['do']}")(**given)
 
     def do_about(self) -> Any:
-        """Return what the taskset is made of."""
+        """Return the version of verifiers, and the number of tasks."""
         return {"verifiers": version("verifiers"), "tasks": len(self._tasks)}
 
     def do_task(self, index: int) -> Any:
-        """Return what opens an attempt at a task, its answer or '', and its names."""
+        """Return a task's key, the messages that open an attempt, and its answer or ''."""
         task = self._tasks[index]
         answers = (getattr(task.data, name, None) for name in GOLD)
         answer = next((str(one) for one in answers if isinstance(one, str | int | float)), "")
