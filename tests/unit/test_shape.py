@@ -59,7 +59,6 @@ above the highest room that it imports. There is to be no further floor.
 """
 
 CIRCLES = {
-    "flows": {("cli", "deploy", "shown", "up", "view")},
     "tasks": {("placement", "stage", "telemetry")},
 }
 """Modules and packages of one folder that import one another in a circle."""
