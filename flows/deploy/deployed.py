@@ -54,10 +54,10 @@ from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
 from genenv_core.storage.records.runs import RunLog
 from tasks.placement.parents import cancel_children
+from tasks.placement.task import StageTask
 from tasks.stage import progress
 from tasks.stage.limiting import within_limits
 from tasks.stage.stores import leases_of
-from tasks.stage.task import StageTask
 from tasks.upkeep.opening import open_run
 
 RUN = "coevolution"
