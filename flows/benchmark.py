@@ -12,7 +12,7 @@ from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.benchmark import benchmark
 from tasks.stage.planning import is_stored as stored
 from tasks.stage.stopping import End, current_end, or_cancelled, to_the_end
-from tasks.telemetry.spans import run_span
+from tasks.stage.telemetry.spans import run_span
 from tasks.upkeep.opening import open_run
 
 

@@ -19,8 +19,8 @@ from tasks.evaluate import EvaluateInputs, evaluate
 from tasks.publish import PublishInputs, publish
 from tasks.stage.limiting import within_limits
 from tasks.stage.stopping import or_cancelled, to_the_end
+from tasks.stage.telemetry.spans import epoch_span, run_span
 from tasks.taking_over import take_over
-from tasks.telemetry.spans import epoch_span, run_span
 from tasks.upkeep.opening import draw_anew, end_draws, end_early, open_branch, open_run
 from tasks.upkeep.tidying import tidy_ended
 from tasks.warm_start import WarmStartInputs, warm_start

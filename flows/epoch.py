@@ -22,7 +22,7 @@ from tasks.rollout import RolloutInputs, rollout
 from tasks.rwr_update import RwrUpdateInputs, SimulatedAttempts, rwr_update
 from tasks.score import ScoreInputs, score
 from tasks.stage.stopping import or_cancelled, to_the_end
-from tasks.telemetry.spans import epoch_span
+from tasks.stage.telemetry.spans import epoch_span
 
 
 @flow(

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any, TypeGuard
 
 from genenv_core.config.stages import STAGES
-from tasks.stage.task import StageTask
+from tasks.placement.task import StageTask
 
 
 def _task(name: str) -> StageTask[Any]:

@@ -36,13 +36,13 @@ from genenv_core.epoch.trouble import endless_attempts
 from genenv_core.play.attempt import Player
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, Weights
 from genenv_core.types import JsonObject, Policy, Task
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS, retries_of
 from tasks.policies.sampler import agents_chat, bounds_of, sampler
 from tasks.stage import Stage, StageContext
 from tasks.stage.context import FurtherWork
 from tasks.stage.progress import check
 from tasks.stage.shards import Shards
-from tasks.stage.task import StageTask
 
 CERTIFYING, CERTIFIED = "tasks.policies.certifying", "benchmark.certify_base"
 """The module that certifies a task set, and the field that asks for it; `benchmark.certify_heldout`

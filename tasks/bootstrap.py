@@ -21,10 +21,10 @@ from genenv_core.exchange.given_models import take_over
 from genenv_core.ids import seed_from
 from genenv_core.training.warm_start.request import WarmStartRequest, warm_started
 from genenv_core.types import Policy, TaskSource
+from tasks.placement.task import StageTask
 from tasks.policies.noted import SHOWN_S, show_steps
 from tasks.policies.trainer import trainer
 from tasks.stage import COMPUTE_FIELDS, Stage, StageContext
-from tasks.stage.task import StageTask
 
 Made = dict[str, float] | None
 """Numbers of a warm start, for `WARM_STARTS`; None for a given model."""

@@ -12,10 +12,10 @@ from genenv_core.epoch.evaluating import candidate, evaluate_candidate, repeated
 from genenv_core.epoch.trouble import troubles
 from genenv_core.ids import stage_seed
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Manifest
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import sampler
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 
 log = logging.getLogger("genenv.stage")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from genenv_core.epoch import selecting
 from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.placement.task import StageTask
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "filter",

@@ -24,10 +24,10 @@ from genenv_core.epoch.writing.teaching import CheckpointTeacher, Teacher, teach
 from genenv_core.exchange.base_data import read_base
 from genenv_core.play.chat import ChatFormat
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef, TeacherRef
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.stage import Stage, StageContext, log
 from tasks.stage.progress import check
-from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "generate_tasks",

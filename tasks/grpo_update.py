@@ -17,9 +17,9 @@ from genenv_core.epoch.rows import UpdateRows
 from genenv_core.importing import load
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.updates.table import agent_kind
+from tasks.placement.task import StageTask
 from tasks.policies.update import update, without
 from tasks.stage import COMPUTE_FIELDS, FurtherWork, Stage, StageContext
-from tasks.stage.task import StageTask
 
 ATTRIBUTION = "tasks.policies.attribution"
 """The module that measures what groups teach, for updates with `grpo.attribution`."""

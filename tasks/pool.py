@@ -10,8 +10,8 @@ from typing import Any
 
 from genenv_core.epoch import pooling
 from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.placement.task import StageTask
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "pool", ("tasks.pool",), ("rwr.pay", "rwr.lambda_", "curriculum.level", "grpo.scale_rewards")

@@ -12,8 +12,8 @@ from genenv_core.epoch.trouble import NARROW
 from genenv_core.storage.records.artifacts import Artifacts
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.types import Policy
+from tasks.placement.task import StageTask
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 from tasks.tracking.track import track
 from tasks.upkeep.tidying import drop_superseded, tidy
 

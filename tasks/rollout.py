@@ -32,12 +32,12 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Par
 from genenv_core.storage.records.parquet import read_parquet
 from genenv_core.types import Task
 from schemas.registry import empty
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS
 from tasks.policies.sampler import Sampler, sampler
 from tasks.policies.scoring import SCORING_FIELDS, arithmetic_of
 from tasks.stage import FurtherWork, Stage, StageContext
 from tasks.stage.shards import Shards
-from tasks.stage.task import StageTask
 
 log = logging.getLogger("genenv.stage")
 

@@ -37,11 +37,11 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef
 from genenv_core.training.updates.rwr import RwrRequest, of_env
 from genenv_core.training.updates.table import USUAL
 from genenv_core.types import Policy, SamplingParams
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.scoring import arithmetic_of
 from tasks.policies.update import update, without
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "rwr_update",

@@ -10,8 +10,8 @@ from genenv_core.epoch import scoring
 from genenv_core.epoch.observing import episode_seed
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.storage.records.manifest import ArtifactRef
+from tasks.placement.task import StageTask
 from tasks.stage import Stage, StageContext
-from tasks.stage.task import StageTask
 
 STAGE = Stage(
     "score",

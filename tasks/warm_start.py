@@ -42,12 +42,12 @@ from genenv_core.storage.records.manifest import (
 from genenv_core.training.requests import TrainerCheckpoints
 from genenv_core.training.updates.warm_start import SftRequest, of_warm_start
 from genenv_core.types import Policy, TaskSource
+from tasks.placement.task import StageTask
 from tasks.policies.engine import SAMPLING_FIELDS, patient_engine
 from tasks.policies.noted import show_steps, shown_steps
 from tasks.policies.rounds import CHECKPOINT, STATE, Round, Rounds
 from tasks.policies.trainer import trainer
 from tasks.stage import Stage, StageContext, log
-from tasks.stage.task import StageTask
 
 SETTINGS = tuple(name for name in WarmStartConfig.model_fields if name != "examples")
 """Fields in the key, which holds the digest of named examples instead of their name."""

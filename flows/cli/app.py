@@ -22,7 +22,7 @@ from flows.cli.data import eval as benchmarks
 from flows.cli.machines import up, view
 from flows.cli.runs import bundle, compare, diff, labels, run, settings, trace, what_if
 from flows.cli.streams import OutputLost, flushed, open_streams
-from flows.cli.words.usage import usage_line
+from flows.cli.usage import usage_line
 from flows.running.environment import check_working_folder, past_proxies, quiet
 from flows.running.signals import Terminated, heeds_ends
 from genenv_core import __version__

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, RunOrAll, check_output, existing, written_to
+from flows.shown.json_text import json_text
 from genenv_core.addresses import DEFAULT_ROOT
 from genenv_core.errors import ConfigError
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, RunOrAll, check_run, existing
-from flows.cli.tables import console, plain_table
+from flows.shown.json_text import json_text
+from flows.shown.tables import console, plain_table
 from genenv_core.addresses import at_root
 from genenv_core.errors import ConfigError
 

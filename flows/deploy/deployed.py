@@ -39,7 +39,7 @@ from flows.epoch import epoch as play_epoch
 from flows.planner import planned_stage, state_before
 from flows.preparing import prepare, prepare_measurement
 from flows.running.work import do_work
-from flows.shown import Publisher, publish_summary, publish_verdicts
+from flows.shown.prefect_artifacts import Publisher, publish_summary, publish_verdicts
 from flows.stages import TASKS
 from genenv_core.compare.judging import too_few
 from genenv_core.config.comparison import planned_runs
@@ -54,10 +54,10 @@ from genenv_core.config.stages import STAGES
 from genenv_core.errors import GenenvError
 from genenv_core.storage.records.runs import RunLog
 from tasks.placement.parents import cancel_children
+from tasks.placement.task import StageTask
 from tasks.stage import progress
 from tasks.stage.limiting import within_limits
 from tasks.stage.stores import leases_of
-from tasks.stage.task import StageTask
 from tasks.upkeep.opening import open_run
 
 RUN = "coevolution"

@@ -24,7 +24,7 @@ from genenv_core.errors import ConfigError
 from genenv_core.importing import collect_seldom
 from tasks.placement.names import FLOW, OURS, deployment_name
 from tasks.policies.trainer import ended
-from tasks.telemetry.spans import continued
+from tasks.stage.telemetry.spans import continued
 
 ENTRYPOINT = "flows.deploy.stage_on_pool.stage"
 

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from flows.cli.json_text import json_text
+from flows.shown.json_text import json_text
 from flows.view.guarding import Guard
 from flows.view.meaning import meanings
 from flows.view.pages import (

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from flows.cli.words.spelling import spelled
+from flows.shown.spelling import spelled
 from genenv_core.canonical import sha256
 from genenv_core.errors import QueryError, SchemaError, TablesError
 from genenv_core.storage.records.runs import is_there, left_out, list_runs

@@ -36,7 +36,7 @@ from tasks.placement.pods import PodLook, Pods, pods_of
 from tasks.stage.inputs import Inputs, encode
 from tasks.stage.progress import LINE_S, Cancelled, Event, check, emit
 from tasks.stage.stores import artifacts_of
-from tasks.telemetry.spans import current
+from tasks.stage.telemetry.spans import current
 
 log = logging.getLogger("genenv.stage")
 

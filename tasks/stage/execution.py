@@ -36,7 +36,7 @@ from tasks.stage.key import ConfigView, parts_of
 from tasks.stage.origin import computed_then, found_origin, origin_of
 from tasks.stage.progress import Event, check, emit
 from tasks.stage.stores import artifacts_of, leases_of, readers_of
-from tasks.telemetry.spans import Telling, stage_span
+from tasks.stage.telemetry.spans import Telling, stage_span
 
 FAULTS_VARIABLE = "GENENV_TEST_FAULTS"
 """Set to 1, this variable allows a stage that fails on purpose, so that tests can press Retry."""

@@ -16,7 +16,7 @@ from genenv_core.storage.records.parquet import read_parquet
 from genenv_core.storage.store.finding import find_record
 from schemas.registry import empty
 from tasks.stage.context import StageContext, log
-from tasks.telemetry.attempts import tell_attempts
+from tasks.stage.telemetry.attempts import tell_attempts
 
 
 class Shards:

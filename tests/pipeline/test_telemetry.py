@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tasks.telemetry import sending
+from tasks.stage.telemetry import sending
 from tests.pipeline.builders import run, sql, tiny
 from tests.pipeline.workers import REPOSITORY, environment, worker
 from tests.unit.builders_spans import VARIABLES, kept, parents

@@ -10,7 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tasks.telemetry import sending
+from tasks.stage.telemetry import sending
 
 VARIABLES = (
     "OTEL_TRACES_EXPORTER",

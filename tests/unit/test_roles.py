@@ -35,10 +35,10 @@ NAMING = {
     "tasks/policies/attribution.py",  # what a group of GRPO teaches
     "tasks/publish.py",  # inputs of a stage, whose names are in its key
     "tasks/stage/effort.py",  # what each stage reads and samples
-    "flows/cli/tables.py",  # columns of `epochs`
     "flows/epoch.py",  # the stages of a round
     "flows/evidence/foreseen.py",  # takes P(answer) from where a group's teaching is measured
     "flows/evidence/taught.py",  # what a group of GRPO teaches
+    "flows/shown/tables.py",  # columns of `epochs`
     "flows/state.py",  # an input of the stage
     "flows/view/pages/run.py",  # columns of `epochs`
     "schemas/tables/pools.py",  # a column of RWR weights

@@ -189,7 +189,7 @@ COMMANDS = {
     "        if line := usage_line(error):\n", "        if line := None:\n",
 )  # fmt: skip
 @mutation(
-    "a refused choice in pydantic's words", "flows/cli/words/usage.py",
+    "a refused choice in pydantic's words", "flows/cli/usage.py",
     'CHOICE = "value_error"', 'CHOICE = ""',
 )  # fmt: skip
 @pytest.mark.parametrize("words", COMMANDS)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.data.eval import ALL, Name
-from flows.cli.json_text import json_text
 from flows.cli.options import Json
+from flows.shown.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
 from genenv_core.errors import ConfigError
 

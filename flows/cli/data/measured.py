@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
-from flows.cli.json_text import json_text
 from flows.cli.options import written_to
 from flows.cli.session import drain, log_to
 from flows.running.signals import Terminated, heed_ends
+from flows.shown.json_text import json_text
 from genenv_core import __version__
 from genenv_core.benchmarks.measuring.items import stored_result
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement

@@ -7,7 +7,7 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from flows.cli.tables import console
+from flows.shown.tables import console
 from genenv_core.config.schema import RunConfig
 from schemas.enums import StageState
 from tasks.stage.progress import Event, listening

@@ -13,7 +13,7 @@ from typing import IO, Any
 import typer
 
 from flows.cli.data.results import show_result, verdicts_file
-from flows.cli.json_text import json_text
+from flows.shown.json_text import json_text
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain

@@ -42,7 +42,7 @@ def run_query(
     root: str, text: str, wanted: Format, limits: Limits, output: Path | None = None
 ) -> None:
     """Run one query and write its rows."""
-    from flows.cli.rows import write
+    from flows.cli.data.writing import write
     from genenv_core.pools import answer
 
     write(answer(root, text, limits=limits), wanted.value, output)

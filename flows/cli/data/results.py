@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from flows.cli.options import not_written
-from flows.cli.tables import console, plain_table
+from flows.shown.tables import console, plain_table
 from genenv_core.benchmarks.predictions import Result
 from genenv_core.named_files import open_special
 

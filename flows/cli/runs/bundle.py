@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Overrides, Root, check_output, check_run, existing, not_written
+from flows.shown.json_text import json_text
 from genenv_core.errors import ConfigError, GenenvError, IntegrityError, ReplayError
 
 if TYPE_CHECKING:

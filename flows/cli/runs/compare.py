@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import ConfiguredRoot, Json, Overrides, check_output
 from flows.running.signals import Terminated, heed_ends
+from flows.shown.json_text import json_text
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _played(
 ) -> PlayedComparison:
     """Play the runs with a Prefect API of their own, or the one that is there."""
     from flows.cli.session import drain, log_to
-    from flows.cli.tables import console
     from flows.running import environment
+    from flows.shown.tables import console
     from genenv_core.storage.store.opening import home_of
 
     config = runs[0].config
@@ -152,8 +152,8 @@ def _played(
 
 
 def _show(made: PlayedComparison, output: Path | None, *, as_json: bool) -> None:
-    from flows.cli.tables import console
     from flows.comparing import copy_pages, raise_failures
+    from flows.shown.tables import console
     from genenv_core.compare.page import PAGE, as_values
     from genenv_core.report.words import MEASURES
     from genenv_core.storage import paths

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, check_run, existing
+from flows.shown.json_text import json_text
 from genenv_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _results(store: Store, one: str, other: str) -> tuple[int | None, dict[str, 
 def _show(
     one: str, other: str, found: Differing, epoch: int | None, results: dict[str, Any]
 ) -> None:
-    from flows.cli.tables import console, plain_table
+    from flows.shown.tables import console, plain_table
 
     out = console()
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, check_run, existing
+from flows.shown.json_text import json_text
 from genenv_core.errors import ConfigError
 from genenv_core.machine.wrong_values import closest
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from flows.cli.json_text import json_text
-from flows.cli.tables import console, plain_table
+from flows.shown.json_text import json_text
+from flows.shown.tables import console, plain_table
 from genenv_core.config.branching import BranchPoint
 from genenv_core.errors import ConfigError
 from genenv_core.report.outcome import how_far

@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.json_text import json_text
-from flows.cli.tables import (
+from flows.shown.json_text import json_text
+from flows.shown.tables import (
     SEVERITY_STYLES,
     console,
     epoch_cells,

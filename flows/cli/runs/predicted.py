@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from flows.cli.tables import console, plain_table
+from flows.shown.tables import console, plain_table
 from genenv_core.config.load import as_recorded, run_name
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import STAGES

@@ -200,8 +200,8 @@ def plan(config: RunConfig, as_json: bool, options: RunOptions) -> None:
     prepared = _prepared(config, options, judges_memory=False)
     config, branch = prepared.config, prepared.branch
     from flows.cli.runs.predicted import Predicted
-    from flows.cli.tables import show_needs, show_plan
     from flows.planner import plan_of
+    from flows.shown.tables import show_needs, show_plan
 
     entries = plan_of(prepared)
     predicted = Predicted(prepared.store, config, entries)

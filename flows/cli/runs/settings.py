@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Overrides, Source
+from flows.shown.json_text import json_text
 from genenv_core.config.load import resolve, to_yaml
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.several import with_the_list

@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from flows.cli.json_text import json_text
 from flows.cli.options import check_run
 from flows.cli.runs.listing import MEASURED, point_of, printable, tags_of
 from flows.cli.runs.predicted import afterwards_table, prediction_errors
-from flows.cli.tables import SEVERITY_STYLES, console, epoch_table, evidence_table, plain_table
 from flows.running.previous import live_view
+from flows.shown.json_text import json_text
+from flows.shown.tables import SEVERITY_STYLES, console, epoch_table, evidence_table, plain_table
 from genenv_core.addresses import at_root, page_of
 from genenv_core.config.load import as_recorded
 from genenv_core.config.stages import LAST, STAGES

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Root, existing
-from flows.cli.tables import console
+from flows.shown.json_text import json_text
+from flows.shown.tables import console
 from genenv_core.domains.tool_calls import as_read
 from genenv_core.hiding import visible
 from genenv_core.play.transcript import ToolCall, turns

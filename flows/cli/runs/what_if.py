@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.json_text import json_text
 from flows.cli.options import Json, Overrides, Root, check_run, epochs_of, existing
+from flows.shown.json_text import json_text
 
 if TYPE_CHECKING:
     from genenv_core.epoch.writing.foreseeing import ForeseenEpoch
@@ -59,7 +59,7 @@ def what_if(
 
 
 def _show(found: ForeseenEpoch) -> None:
-    from flows.cli.tables import console, plain_table
+    from flows.shown.tables import console, plain_table
 
     others = found.chosen - found.shared
     typer.echo(

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flows.cli.rows import encode
+from flows.shown.rows import encode
 from flows.view.pages import Page
 from flows.view.reading import Panel, Reader, parameter
 from flows.view.shown import shown

@@ -36,6 +36,7 @@ APART = {
     "genenv_core.training.memory": "lowers the rows of a micro-batch to what fits into a limited "
     "memory; the number of rows that it chose is among the facts of the update",
     "schemas": "refuses rows and changes none; each file holds its table's version",
+    "tasks.placement": "chooses which process computes a stage, under one and the same key",
     "tasks.policies.trainer": "holds the training workers of this process",
     "tasks.stage": "the machinery around a stage; what it decides is in genenv_core.ids, which "
     "counts for every stage",

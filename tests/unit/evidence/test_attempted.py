@@ -26,7 +26,7 @@ from flows.cli.data.certifying.check_table import (
     said_of,
 )
 from flows.cli.data.certifying.flaw_table import flaw_table
-from flows.cli.tables import certified_line
+from flows.shown.tables import certified_line
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import get_domain
@@ -238,7 +238,7 @@ def test_a_model_is_named_in_words() -> None:
     assert remote.measured.model_in_words == "big at http://host/v1"
 
 
-@mutation("checks that fail are not counted", "flows/cli/tables.py",
+@mutation("checks that fail are not counted", "flows/shown/tables.py",
           "for word in WORTH_STYLES if counts[word]", "for word in WORTH_STYLES if word != 'fail'"
 )  # fmt: skip
 def test_a_list_and_a_certificate_count_checks_alike() -> None:

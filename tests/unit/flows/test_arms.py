@@ -27,12 +27,12 @@ from genenv_core.errors import ConfigError
 from genenv_core.storage.records.manifest import ArtifactRef
 from tasks.generate_tasks import STAGE as GENERATE
 from tasks.grpo_update import STAGE
+from tasks.placement.task import StageTask
 from tasks.rollout import STAGE as ROLLOUT
 from tasks.rwr_update import rwr_update
 from tasks.stage.inputs import decode, encode
 from tasks.stage.key import parts_of
 from tasks.stage.planning import Planned
-from tasks.stage.task import StageTask
 from tests.mutations import mutation
 
 EPOCH = "flows/epoch.py"
@@ -122,7 +122,7 @@ def test_updates_take_turns_where_the_configuration_says_so(
     assert (1, "rwr_update") in asked
 
 
-@mutation("a stage waits for nothing", "tasks/stage/task.py", "list(behind)", "[]")
+@mutation("a stage waits for nothing", "tasks/placement/task.py", "list(behind)", "[]")
 def test_a_stage_is_submitted_behind_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ from flows.deploy.deployments import (
     prefect_yaml,
     zombie_automation,
 )
-from flows.shown import artifact_key, summary, table
+from flows.shown.prefect_artifacts import artifact_key, summary, table
 from genenv_core.config.load import resolve
 from genenv_core.report.outcome import outcome_of_run
 from tasks.stage.progress import Event
@@ -108,7 +108,7 @@ def test_the_page_on_a_run_says_where_to_look_further():
 
 
 @mutation(
-    "the summary of a flow run hides what is wrong", "flows/shown.py",
+    "the summary of a flow run hides what is wrong", "flows/shown/prefect_artifacts.py",
     "in (outcome.recent if outcome else ())", "in ()",
 )  # fmt: skip
 def test_the_page_on_a_run_says_what_came_out_and_what_is_wrong(tmp_path: Path):
@@ -121,7 +121,7 @@ def test_the_page_on_a_run_says_what_came_out_and_what_is_wrong(tmp_path: Path):
 
 
 @mutation(
-    "the summary of a flow run names no page of the view", "flows/shown.py",
+    "the summary of a flow run names no page of the view", "flows/shown/prefect_artifacts.py",
     "    if page := page_of(str(run)):\n", "    if page := '':\n",
 )  # fmt: skip
 def test_the_summary_links_to_the_view(monkeypatch: pytest.MonkeyPatch):

@@ -18,12 +18,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flows.cli.json_text import json_text
-from flows.cli.words.spelling import json_of, spelled
+from flows.shown.json_text import json_text
+from flows.shown.spelling import json_of, spelled
 from flows.view.app import _data
 from tests.mutations import mutation
 
-JSON_TEXT = "flows/cli/json_text.py"
+JSON_TEXT = "flows/shown/json_text.py"
 VALUES = [
     Decimal("12345678901234567890.10"),
     date(2024, 2, 29),
@@ -52,7 +52,7 @@ VALUES = [
     "if isinstance(value, date | datetime | time | bytes):", "if isinstance(value, bytes):",
 )  # fmt: skip
 @mutation(
-    "NaN in a tuple is no JSON", "flows/cli/words/odd_numbers.py",
+    "NaN in a tuple is no JSON", "flows/shown/odd_numbers.py",
     "isinstance(value, list | tuple)", "isinstance(value, list)",
 )  # fmt: skip
 @pytest.mark.parametrize("value", VALUES, ids=repr)

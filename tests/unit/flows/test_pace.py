@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.shown import Progress
+from flows.shown.prefect_artifacts import Progress
 from tasks.stage.progress import LINE_S, RATED_UNITS, Pace, Paces
 from tests.mutations import mutation
 

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from flows.cli.runs.status import _picture, show_run, watch_run
-from flows.cli.tables import epoch_table, evidence_table, plain_table
+from flows.shown.tables import epoch_table, evidence_table, plain_table
 from genenv_core.report.outcome import outcome_of_run
 from genenv_core.storage import paths
 from genenv_core.storage.records.endings import Ending, clear_ending, note_ending, read_ending
@@ -98,7 +98,7 @@ def test_the_table_of_evidence_leaves_out_what_is_unknown(
 
 
 @mutation(
-    "a wide table is squeezed", "flows/cli/tables.py",
+    "a wide table is squeezed", "flows/shown/tables.py",
     "for one in (*found[-1], place)) > width + 1", "for one in (*found[-1], place)) > 10_000",
 )  # fmt: skip
 @pytest.mark.parametrize("width", [20, 80])
@@ -122,7 +122,7 @@ def test_a_wide_table_goes_on_below_itself_and_cuts_nothing(
 
 
 @mutation(
-    "remarks are folded to a letter a line", "flows/cli/tables.py",
+    "remarks are folded to a letter a line", "flows/shown/tables.py",
     "min(whole, FOLDED))", "min(whole, 1))",
 )  # fmt: skip
 @pytest.mark.parametrize("width", [40, 80, 120])
@@ -142,13 +142,14 @@ def test_remarks_have_room_for_words(width: int, capsys: pytest.CaptureFixture[s
 
 def test_every_table_is_of_this_kind() -> None:
     """A module that makes a table of its own would squeeze it."""
-    here = REPOSITORY / "flows" / "cli"
-    makers = [path for path in here.rglob("*.py") if re.search(r"\bTable\(", path.read_text())]
-    assert makers == [here / "tables.py"]
+    here = REPOSITORY / "flows"
+    paths = [path for name in ("cli", "shown") for path in (here / name).rglob("*.py")]
+    makers = [path for path in paths if re.search(r"\bTable\(", path.read_text())]
+    assert makers == [here / "shown" / "tables.py"]
 
 
 @mutation(
-    "the table of epochs hides what was lost", "flows/cli/tables.py",
+    "the table of epochs hides what was lost", "flows/shown/tables.py",
     'if row.get("attempts_lost"):', "if False:",
 )  # fmt: skip
 def test_the_table_of_epochs_counts_what_was_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +161,7 @@ def test_the_table_of_epochs_counts_what_was_lost(capsys: pytest.CaptureFixture[
 
 
 @mutation(
-    "the table of epochs hides what was refilled", "flows/cli/tables.py",
+    "the table of epochs hides what was refilled", "flows/shown/tables.py",
     'if row.get("tasks_refilled"):', "if False:",
 )  # fmt: skip
 def test_the_table_of_epochs_says_how_many_tasks_were_refilled(

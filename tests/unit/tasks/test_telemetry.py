@@ -27,19 +27,28 @@ from genenv_core.config.stages import STAGES
 from genenv_core.errors import StageError
 from genenv_core.storage.records import code
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, EndpointRef, FileRef
+from tasks.placement.child import ChildRun
 from tasks.stage import Stage, StageContext
 from tasks.stage.execution import run_stage
 from tasks.stage.progress import Event, listening
-from tasks.telemetry import attempts, sending
-from tasks.telemetry.attempts import model_of, tell_attempts
-from tasks.telemetry.spans import NOTHING, asked, continued, current, run_span, span, stage_span
+from tasks.stage.telemetry import attempts, sending
+from tasks.stage.telemetry.attempts import model_of, tell_attempts
+from tasks.stage.telemetry.spans import (
+    NOTHING,
+    asked,
+    continued,
+    current,
+    run_span,
+    span,
+    stage_span,
+)
 from tests.mutations import mutation
 from tests.unit.builders_spans import VARIABLES, kept, parents
 from tests.unit.builders_stage import NO_INPUTS
 from tests.unit.builders_tables import sample_frame
 
-SENDING = "tasks/telemetry/sending.py"
-SPANS = "tasks/telemetry/spans.py"
+SENDING = "tasks/stage/telemetry/sending.py"
+SPANS = "tasks/stage/telemetry/spans.py"
 
 STAGE = Stage("score", ("tasks.score",), ())
 SECRET = "what the model said"
@@ -118,7 +127,7 @@ def test_a_key_does_not_know_of_spans(tmp_path: Path, monkeypatch: pytest.Monkey
     assert told.ref == plain.ref
     counted = code.counted(*(f"tasks.{name}" for name in STAGES))
     assert "tasks.rollout" in counted
-    assert not any(name.startswith("tasks.telemetry") for name in counted)
+    assert not any(name.startswith("tasks.stage.telemetry") for name in counted)
 
 
 def test_a_stage_computed_by_another_run_names_it(
@@ -156,8 +165,6 @@ def test_a_failure_marks_the_span_by_its_type_alone(
     "elsewhere = _from_elsewhere.get() or", 'elsewhere = "" or',
 )  # fmt: skip
 def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tasks.placement.child import ChildRun  # not before `tasks.stage`
-
     config = configured(tmp_path)
     with kept(monkeypatch) as found:
         with stage_span("x", "score", 1, "key") as here:
@@ -180,7 +187,7 @@ def test_a_span_goes_on_in_another_process(tmp_path: Path, monkeypatch: pytest.M
 
 
 @mutation(
-    "a span holds what a model said", "tasks/telemetry/attempts.py",
+    "a span holds what a model said", "tasks/stage/telemetry/attempts.py",
     'str(row["error"]).partition(":")[0][:200]', 'str(row["error"])',
 )  # fmt: skip
 def test_an_attempt_has_its_numbers_and_no_word_of_a_model(

@@ -37,7 +37,7 @@ from typer.testing import CliRunner
 
 from flows.cli.app import app as cli
 from flows.cli.runs.live import RunView
-from flows.shown import summary
+from flows.shown.prefect_artifacts import summary
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.stages import LAST
 from genenv_core.errors import ConfigError

@@ -78,7 +78,7 @@ def certify_configured(config: RunConfig, *, as_json: bool) -> None:
     """Certify, or go on certifying, what a run was started with, and print what it came to."""
     config, output = _measured(config, quiet=as_json)
     if as_json:
-        from flows.cli.json_text import json_text
+        from flows.shown.json_text import json_text
 
         rows = _frame(config, output, "certified_sets").to_dicts()
         found: JsonObject = {"run_id": config.run_id, **output.facts, "rows": rows}

@@ -64,7 +64,7 @@ class CertifyOutputs:
             return
         import polars as pl
 
-        from flows.cli.rows import write
+        from flows.cli.data.writing import write
         from genenv_core.storage.sql.sandbox import Answer
 
         frame = pl.DataFrame(rows, schema)

@@ -61,7 +61,7 @@ def _epochs_in_words(epochs: tuple[int, int]) -> str:
 
 
 def _show(run: str, found: WrittenTasks) -> None:
-    from flows.cli.tables import console
+    from flows.shown.tables import console
 
     for line in _ahead(run, found):
         typer.echo(line)

@@ -213,7 +213,7 @@ def flaw_cost(domain: Domain, tasks: int) -> str:
 
 def show_flaws(domain: Domain, found: Sequence[CertifiedTask], asked: int) -> None:
     """Print the table of flaws, which could not be checked, and what to do about those found."""
-    from flows.cli.tables import console
+    from flows.shown.tables import console
 
     if len(found) < asked:
         typer.echo(f"ended early: {len(found)} of {tasks_of(asked)} certified")

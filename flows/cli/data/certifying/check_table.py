@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flows.cli.tables import WORTH_STYLES, counted_worths
+from flows.shown.tables import WORTH_STYLES, counted_worths
 
 if TYPE_CHECKING:
     from flows.cli.data.certifying.worded_table import WordedTable

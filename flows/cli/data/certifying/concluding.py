@@ -36,7 +36,7 @@ def conclude(
         remedies: by name of a check, what to do in place of what its rule says.
         outputs: the files that somebody asked for.
     """
-    from flows.cli.tables import console
+    from flows.shown.tables import console
     from genenv_core.play.checking.sets import counted
 
     show_flaws(domain, found, len(found))

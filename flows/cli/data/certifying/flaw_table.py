@@ -29,7 +29,7 @@ def flaw_table(counts: Sequence[FlawCount]) -> WordedTable:
     from rich.text import Text
 
     from flows.cli.data.certifying.worded_table import WordedTable
-    from flows.cli.rows import cell
+    from flows.shown.rows import cell
 
     rows: list[tuple[list[str | Text], Text]] = []
     for count in counts:

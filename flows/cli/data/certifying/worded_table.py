@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.measure import Measurement
 from rich.text import Text
 
-from flows.cli.tables import plain_table
+from flows.shown.tables import plain_table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -21,7 +21,7 @@ from pyarrow.csv import ConvertOptions, read_csv
 
 from flows.cli.data import query, sql
 from flows.cli.data.prompt import complete, history_path, prompt, suggest
-from flows.cli.rows import cell, encode
+from flows.shown.rows import cell, encode
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.pools import Answer, Limits
 from schemas.relations import describe
@@ -48,7 +48,7 @@ def test_every_format_holds_the_rows() -> None:
 
 
 @mutation(
-    "DECIMAL is a text in JSON", "flows/cli/words/spelling.py",
+    "DECIMAL is a text in JSON", "flows/shown/spelling.py",
     "isinstance(column.dtype, pl.Map | pl.Decimal)", "isinstance(column.dtype, pl.Map)",
 )  # fmt: skip
 def test_decimals_are_numbers_in_json() -> None:
@@ -80,8 +80,8 @@ def test_empty_texts_and_nulls_stay_apart_in_csv_as_docs_say(tmp_path: Path) -> 
 
 
 @mutation(
-    "a table cuts texts and does not say how to see them", "flows/cli/rows.py",
-    "Text(_count(answer) + _whole(cut), style", "Text(_count(answer), style",
+    "a table cuts texts and does not say how to see them", "flows/shown/rows.py",
+    "Text(counted(answer) + _whole(cut), style", "Text(counted(answer), style",
 )  # fmt: skip
 def test_tables_cut_cells_and_show_null() -> None:
     lines = encode(Answer(FRAME, True), "table").decode().splitlines()

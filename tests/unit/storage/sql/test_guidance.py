@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.cli.rows import encode
+from flows.shown.rows import encode
 from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer
@@ -93,7 +93,7 @@ def test_every_relation_has_a_table_behind_it():
     'with_homes(str(said["error"]), sql)', 'str(said["error"])',
 )  # fmt: skip
 @mutation(
-    "an empty table does not say why", "flows/cli/rows.py",
+    "an empty table does not say why", "flows/shown/rows.py",
     "{answer.remark and f': {answer.remark}'}", "",
 )  # fmt: skip
 def test_people_read_it(tmp_path: Path):

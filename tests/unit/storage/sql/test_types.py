@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from flows.cli.rows import encode, show
+from flows.shown.rows import encode, show
 from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer, Limits

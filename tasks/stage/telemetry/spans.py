@@ -73,7 +73,7 @@ def span(name: str, attributes: Attributes) -> Generator[Telling]:
     if not asked():
         yield NOTHING
         return
-    from tasks.telemetry.sending import begin, send  # loads the SDK
+    from tasks.stage.telemetry.sending import begin, send  # loads the SDK
 
     parent = _open.get()
     elsewhere = _from_elsewhere.get() or os.environ.get(TRACEPARENT, "")

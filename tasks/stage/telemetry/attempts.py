@@ -14,7 +14,7 @@ import polars as pl
 
 from genenv_core.storage.records.manifest import CheckpointRef, EndpointRef, FileRef
 from tasks.stage.inputs import Inputs
-from tasks.telemetry.spans import current
+from tasks.stage.telemetry.spans import current
 
 NAME = "invoke_agent pi_agent"
 BATCH = 1000
@@ -28,7 +28,7 @@ def tell_attempts(
     stage = current()
     if stage.span is None or "traces" not in tables:
         return
-    from tasks.telemetry.sending import record, send
+    from tasks.stage.telemetry.sending import record, send
 
     traces = tables["traces"]
     if (verdicts := tables.get("benchmark_items")) is not None:

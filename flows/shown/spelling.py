@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from flows.cli.words.odd_numbers import with_odd, written
+from flows.shown.odd_numbers import with_odd, written
 from genenv_core.storage.sql import types
 
 

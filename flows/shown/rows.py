@@ -1,8 +1,7 @@
-"""Rows on the terminal and in files."""
+"""Rows as a table for the terminal, and as the bytes of files."""
 
 from __future__ import annotations
 
-import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,13 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from flows.cli.options import written_to
-from flows.cli.tables import console, plain_table
-from flows.cli.words.spelling import flat, json_of, nested, spelled
+from flows.shown.spelling import flat, json_of, nested, spelled
+from flows.shown.tables import plain_table
 from genenv_core.errors import QueryError, one_line
 from genenv_core.pools import Answer
 
 CELL = 60
 """Characters of a cell in a table; a result of one column has room for more."""
-
-
-def write(answer: Answer, format_: str, output: Path | None = None) -> None:
-    """Write rows as table, csv, json or parquet, to a file or to standard output."""
-    if format_ == "table" and output is None:
-        out = console()
-        show(answer, out if out.is_terminal else _wide())
-        return
-    data = encode(answer, format_)
-    if output is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        written_to("-o", output, data)
-    if output is not None or answer.truncated or answer.remark:
-        _say(answer, output)
 
 
 def encode(answer: Answer, format_: str) -> bytes:
@@ -52,7 +34,7 @@ def encode(answer: Answer, format_: str) -> bytes:
     except pl.exceptions.PolarsError as error:
         message = one_line(error, 300)
         raise QueryError(f"{format_} cannot hold this result: {message}") from error
-    out = _wide()
+    out = wide()
     with out.capture() as captured:
         show(answer, out)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()).encode()
@@ -80,7 +62,7 @@ def show(answer: Answer, out: Console) -> None:
         table.add_row(*(cell(value, room) for value in row))
     out.print(table)
     cut = sum(len(_line(value)) > room for row in frame.iter_rows() for value in row)
-    out.print(Text(_count(answer) + _whole(cut), style="dim"), soft_wrap=True)
+    out.print(Text(counted(answer) + _whole(cut), style="dim"), soft_wrap=True)
 
 
 def cell(value: Any, room: int = CELL) -> Text:
@@ -109,12 +91,12 @@ def _whole(cut: int) -> str:
     return f"; {cut} cell{'s end' if cut > 1 else ' ends'} with …: --format json shows the whole"
 
 
-def _wide() -> Console:
+def wide() -> Console:
     """Return a console that folds no row."""
     return Console(width=10_000, highlight=False, color_system=None)
 
 
-def _count(answer: Answer, output: Path | None = None) -> str:
+def counted(answer: Answer, output: Path | None = None) -> str:
     """Return how many rows there are and where, and what to know where there are none."""
     rows = answer.frame.height
     count = f"{rows} row{'s' * (rows != 1)}"
@@ -122,8 +104,3 @@ def _count(answer: Answer, output: Path | None = None) -> str:
         count = f"first {rows} rows, there are more: --limit-rows 0 shows all"
     place = f" in {output}" if output else ""
     return f"{count}{place}{answer.remark and f': {answer.remark}'}"
-
-
-def _say(answer: Answer, output: Path | None) -> None:
-    text = Text(_count(answer, output), style="dim")
-    Console(stderr=True, highlight=False).print(text, soft_wrap=True)

@@ -25,9 +25,9 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.context import FlowRunContext, TaskRunContext
 
-from flows.cli.tables import epoch_cells
 from flows.comparing import verdicts
 from flows.running.environment import MLFLOW_VARIABLE
+from flows.shown.tables import epoch_cells
 from genenv_core.addresses import at_root, page_of
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.stages import FIRST, LAST, WARM

@@ -9,7 +9,7 @@ import json
 from datetime import date, datetime, time
 from typing import Any
 
-from flows.cli.words.odd_numbers import with_odd, written
+from flows.shown.odd_numbers import with_odd, written
 
 
 def json_text(value: Any, **form: Any) -> str:
@@ -27,7 +27,7 @@ def _as_in_a_column(value: Any) -> Any:
     if isinstance(value, date | datetime | time | bytes):
         import polars as pl
 
-        from flows.cli.words.spelling import json_of, spelled
+        from flows.shown.spelling import json_of, spelled
 
         return json.loads(json_of(spelled(pl.DataFrame({"value": [value]}))))[0]["value"]
     return str(value)

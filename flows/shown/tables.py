@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-from flows.cli.json_text import json_text
+from flows.shown.json_text import json_text
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.config.stages import STAGES
 from genenv_core.types import Policy
