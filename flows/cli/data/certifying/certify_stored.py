@@ -30,8 +30,8 @@ def certify_stored(
 ) -> None:
     """Print flaws and checks of a run's base tasks or test tasks, and write a row for each.
 
-    `epochs` names those whose attempts count. By default those of the newest version of pi_agent
-    that attempted the tasks count: a success of several versions together is that of none of them.
+    `epochs` names those whose attempts count. By default only attempts of the newest version of
+    pi_agent count: no version has the success that several versions have together.
     Raises ConfigError where the run has no such task, DomainError for a fault of the domain,
     GenenvError where tasks have flaws.
     """
