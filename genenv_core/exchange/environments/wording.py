@@ -18,17 +18,26 @@ FRAMEWORKS = {"openenv": "openenv>=0.10", "verifiers": "verifiers>=0.4"}
 """The releases of its framework that genenv was tried with, by format."""
 
 
-def texts(planned: PlannedFolder, tasks: int) -> dict[str, str]:
-    """Return the texts that no attempt decides, by their path in the folder."""
+SOLVE = "solution/solve.py"
+"""The program of a folder for OpenEnv that plays right attempts, from the folder."""
+
+
+def texts(planned: PlannedFolder, tasks: int, *, oracle: bool) -> dict[str, str]:
+    """Return the texts that no attempt decides, by their path in the folder.
+
+    `oracle` says that the folder's code knows a right attempt at every task.
+    """
     found = {f"{planned.package}/__init__.py": _package(planned)}
     if planned.format != "harbor":
         found["pyproject.toml"] = _project(planned)
     if planned.format == "openenv":
         found |= {
-            "openenv.yaml": _openenv_yaml(planned, tasks),
+            "openenv.yaml": _openenv_yaml(planned, tasks, oracle=oracle),
             "server/__init__.py": "",
             "server/app.py": _server(planned),
         }
+        if oracle:
+            found[SOLVE] = _solve(planned)
     return found
 
 
@@ -69,6 +78,31 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+'''
+
+
+def _solve(planned: PlannedFolder) -> str:
+    return f'''"""Plays a right attempt at every task and prints what it earns.
+
+Run `python {SOLVE}`. It ends with status 1 where one earns less than 1.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE))
+
+from {planned.package}.genenv_core.exchange.environments.playing import read_tasks
+
+tasks, short = read_tasks(HERE / "{planned.package}"), 0
+for index, task in enumerate(tasks.tasks):
+    verdict = tasks.solved(index)
+    reward = verdict.reward if verdict else None
+    short += reward is None or reward < 1
+    print(json.dumps({{"index": index, "id": task.task_id, "reward": reward}}))
+sys.exit(1 if short else 0)
 '''
 
 
@@ -116,7 +150,8 @@ def _packages(paths: Mapping[str, bytes]) -> set[str]:
     return {path.removesuffix(suffix).replace("/", ".") for path in paths if path.endswith(suffix)}
 
 
-def _openenv_yaml(planned: PlannedFolder, tasks: int) -> str:
+def _openenv_yaml(planned: PlannedFolder, tasks: int, *, oracle: bool) -> str:
+    declared = f"    oracle:\n      form: script\n      location: {SOLVE}\n" if oracle else ""
     return f"""spec_version: 1
 name: {planned.package}
 version: 1.0.0
@@ -135,7 +170,7 @@ validation:
     disk_mb: 512
     episode_timeout_s: 60.0
   capabilities:
-    verifier:
+{declared}    verifier:
       kind: reward_channel
     task_api: true
     declared_task_count:

@@ -7,6 +7,7 @@
 | `PACKAGE/genenv_core/` | the part of genenv that the domain needs, under the folder's own name |
 | `pyproject.toml` | what installs it |
 | `openenv.yaml`, `server/` | for openenv: what its programs look for |
+| `solution/solve.py` | for openenv: a right attempt at every task, where the domain knows all |
 | `tasks/` | for harbor, without a project file: a folder for each task, see `harbor.folders` |
 | `LICENSE`, `README.md` | of the code; of the tasks |
 | `statement.json` | the in-toto statement on all other files |
@@ -26,13 +27,14 @@ import duckdb
 from genenv_core import __version__
 from genenv_core.bundle.statement import STATEMENT, TYPE
 from genenv_core.canonical import digest, file_sha256, readable_json
+from genenv_core.domains.protocol import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import QueryError
 from genenv_core.exchange.environments import EnvironmentFormat
 from genenv_core.exchange.environments.harbor import folders
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.planning import PlannedFolder, planned_folder
-from genenv_core.exchange.environments.playing import ABOUT, TASKS
+from genenv_core.exchange.environments.playing import ABOUT, TASKS, task_of
 from genenv_core.exchange.environments.replaying import Replayed, replay, stored_attempts
 from genenv_core.exchange.environments.wording import readme_text, texts
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
@@ -66,7 +68,7 @@ def export_environment(
             "filters, or let the run finish an epoch"
         )
     with new_folder(folder) as scratch:
-        _write(scratch, planned, lines)
+        _write(scratch, planned, domain, lines)
         replayed = replay(con, run, scratch, planned.package, lines, config["seed"])
         more = ""
         if format_ == "harbor":
@@ -85,7 +87,9 @@ def _config(con: duckdb.DuckDBPyConnection, run: str) -> JsonObject:
     return json.loads(dict(runs.iter_rows())[run])
 
 
-def _write(folder: Path, planned: PlannedFolder, lines: list[JsonObject]) -> None:
+def _write(
+    folder: Path, planned: PlannedFolder, domain: Domain, lines: list[JsonObject]
+) -> None:
     inner = folder / planned.package
     for path, content in planned.code.files.items():
         place = inner / path
@@ -95,7 +99,11 @@ def _write(folder: Path, planned: PlannedFolder, lines: list[JsonObject]) -> Non
         out.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     (inner / ABOUT).write_bytes(readable_json(planned.about))
     (folder / "LICENSE").write_text(_licence(), encoding="utf-8")
-    for path, content in texts(planned, len(lines)).items():
+    # OpenEnv asks for an oracle of every task; harbor has one beside each task that has one.
+    oracle = planned.format == "openenv" and all(
+        folders.right_attempt(domain, task_of(line).draft) for line in lines
+    )
+    for path, content in texts(planned, len(lines), oracle=oracle).items():
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(content, encoding="utf-8")
 

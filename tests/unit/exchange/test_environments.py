@@ -26,6 +26,7 @@ from genenv_core.canonical import digest
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError
 from genenv_core.exchange.environments import sources
+from genenv_core.exchange.environments.harbor import folders
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.playing import DRAFT, ExportedAttempt, TurnLimits
 from genenv_core.exchange.environments.sources import copied
@@ -42,6 +43,7 @@ PASSPORTS = "genenv_core/exchange/environments/passports.py"
 SOURCES = "genenv_core/exchange/environments/sources.py"
 REPLAYING = "genenv_core/exchange/environments/replaying.py"
 WRITING = "genenv_core/exchange/environments/writing.py"
+WORDING = "genenv_core/exchange/environments/wording.py"
 PLANNING = "genenv_core/exchange/environments/planning.py"
 PACKAGE = "tasks_run_a"
 LIMITS = TurnLimits(turns=3, errors=2)
@@ -232,6 +234,44 @@ def test_the_project_file_names_every_package(tmp_path: Path) -> None:
         assert needs[0].startswith(format_) and not any("torch" in one for one in needs)
         assert any(one.startswith("pydantic>=") for one in needs)
     yaml.safe_load((tmp_path / "openenv" / "openenv.yaml").read_text())
+
+
+@mutation(
+    "a folder declares an oracle that some task lacks", WRITING,
+    'planned.format == "openenv" and all(', 'planned.format == "openenv" and any(',
+)  # fmt: skip
+@mutation(
+    "the oracle of a folder says that a wrong attempt is right", WORDING,
+    "short += reward is None or reward < 1", "short += reward is None",
+)  # fmt: skip
+def test_a_folder_for_openenv_plays_a_right_attempt_at_every_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def oracle(folder: Path) -> Any:
+        validation = yaml.safe_load((folder / "openenv.yaml").read_text())["validation"]
+        return validation["capabilities"].get("oracle")
+
+    def played(folder: Path) -> tuple[int, list[float]]:
+        done = subprocess.run(
+            [sys.executable, "-I", "solution/solve.py"], cwd=folder, capture_output=True, text=True
+        )
+        return done.returncode, [json.loads(row)["reward"] for row in done.stdout.splitlines()]
+
+    given = with_config({"name": "desk"})
+    folder, _ = given_away(tmp_path, "openenv", given)
+    assert oracle(folder) == {"form": "script", "location": "solution/solve.py"}
+    assert played(folder) == (0, [1.0] * len(lines(folder)))
+    about = folder / PACKAGE / "environment.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"max_errors": 0}))
+    assert played(folder) == (1, [0.0] * len(lines(folder)))
+    known = folders.right_attempt
+    unknown = lines(folder)[0]["prompt"]
+    monkeypatch.setattr(
+        folders, "right_attempt", lambda d, t: [] if t.prompt == unknown else known(d, t)
+    )
+    (tmp_path / "other").mkdir()
+    other, _ = given_away(tmp_path / "other", "openenv", given)
+    assert oracle(other) is None and not (other / "solution").exists()
 
 
 ALONE = """

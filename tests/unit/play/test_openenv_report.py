@@ -172,6 +172,8 @@ def test_the_command_writes_the_report_of_a_folder(tmp_path: Path) -> None:
     assert report["target"] == str(folder) and report["manifest"]["name"] == PACKAGE
     assert report["results"][0]["measured"] == {"tasks_checked": 6, "tasks_failing": 0}
     assert (report["signature"], report["lane"]) == ("openenv.yaml", "local")
+    # The folder brings its oracle, so that nothing fails; what is skipped is a warning.
+    assert report["verdict"] == "warn"
     (folder / "openenv.yaml").unlink()
     done = command(folder, "--report", file)
     assert isinstance(done.exception, ConfigError)

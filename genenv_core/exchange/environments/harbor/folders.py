@@ -93,7 +93,7 @@ def write_task_folders(
             attempts they decide which fields of a task its container does without.
     """
     drafts = [task_of(line).draft for line in lines]
-    right = [_right(domain, draft) for draft in drafts]
+    right = [right_attempt(domain, draft) for draft in drafts]
     asked = [one["asked"] for one in stored]
     kept, without_fields = list(drafts), list[str]()
     for own in by_domain(domain, drafts):
@@ -142,7 +142,7 @@ def _plays(
     return plays
 
 
-def _right(domain: Domain, draft: TaskDraft) -> list[str]:
+def right_attempt(domain: Domain, draft: TaskDraft) -> list[str]:
     """Return the turns of a right attempt; [] where the domain knows none."""
     try:
         return right_turns(domain, draft)
