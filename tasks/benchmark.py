@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
@@ -29,7 +29,6 @@ from genenv_core.benchmarks.measuring.journal import Journaled
 from genenv_core.benchmarks.measuring.precision import next_round
 from genenv_core.benchmarks.summary import Metric
 from genenv_core.config.sections.rollout import RolloutConfig
-from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint, MeasuredEndpoint
 from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import to_tasks
 from genenv_core.epoch.trouble import endless_attempts
@@ -91,17 +90,12 @@ class BenchmarkInputs:
     simulator: Weights | None = None
 
 
-def asked_of(context: StageContext[BenchmarkInputs]) -> MeasuredCheckpoint | MeasuredEndpoint:
-    """Return the section of the model that the stage measures, as far as the stage reads it."""
-    return cast("MeasuredCheckpoint | MeasuredEndpoint", context.config.benchmark)
-
-
 def compute(context: StageContext[BenchmarkInputs]) -> dict[str, Any]:
     """Attempt every item; judge the attempts; add the verdicts up."""
     if CERTIFIED in context.stage.reads:
         return import_module(CERTIFYING).certify_attempted(context, attempted)
     config, domain = context.config, benchmark_of(context.domain())
-    items = items_of(domain, asked_of(context), context.seed_for("items"), context.scope)
+    items = items_of(domain, context.measured, context.seed_for("items"), context.scope)
     tasks = to_tasks(items)
 
     def judge(traces: pl.DataFrame, tokens: pl.DataFrame) -> dict[str, pl.DataFrame]:
@@ -144,7 +138,7 @@ def attempted(
 
     Returns their shards; `judge` adds rows to each. Without a headline it attempts all.
     """
-    asked, settings = asked_of(context), context.config.rollout
+    asked, settings = context.measured, context.config.rollout
     shards = Shards(context, 0, settings.shard_groups)
     kept, told = context.durable() / "attempts.jsonl", _Told(context, len(tasks))
     found: Metric | None = None
@@ -210,12 +204,11 @@ def _opened(
         check,
     )
     bounds = bounds_of(context.config, 1)
-    longest = asked_of(context).attempt_seconds
     player = ChatPlayer(
         endpoint,
         context.domain(),
         bounds,
-        seconds=longest,
+        seconds=context.measured.attempt_seconds,
         retries=retries_of(context),
         answered=answered,
     )

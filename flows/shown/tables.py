@@ -126,16 +126,13 @@ class TableInBlocks(Table):
             return
         cells = [list(column.cells) for column in self.columns]
         for places in self.blocks(console, options.max_width):
-            table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-            for column in (self.columns[place] for place in places):
-                table.add_column(
-                    column.header,
-                    style=column.style,
-                    justify=column.justify,
-                    overflow=column.overflow,
-                    no_wrap=column.no_wrap,
-                    ratio=column.ratio,
-                )
+            table = Table(
+                *(self.columns[place].copy() for place in places),
+                box=None,
+                pad_edge=False,
+                header_style="bold",
+                padding=(0, 1, 0, 0),
+            )
             for row in range(len(self.rows)):
                 table.add_row(*(cells[place][row] for place in places))
             yield table

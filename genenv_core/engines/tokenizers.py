@@ -14,10 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import ModelError
 from genenv_core.machine.shortage import blame_machine
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+
+TEXTS = (".json", ".txt", ".model")
+"""Files of a checkpoint of which AutoTokenizer makes a tokenizer, its template aside."""
 
 TEMPLATE, MORE_TEMPLATES = "chat_template.jinja", "additional_chat_templates"
 """The file of a chat template, and the folder of those that transformers keeps beside it."""
@@ -34,6 +38,10 @@ PROBES = (
     "Größe, naïve, 東京, Привет, 🙂",
 )
 """Texts that AutoTokenizer's choice must encode as tokenizer.json does, or genenv reads that."""
+
+_SAME: dict[str, bool] = {}
+"""Digest of a checkpoint's `TEXTS` -> whether AutoTokenizer's own class encodes as tokenizer.json
+does. Checkpoints of a run share their tokenizer, and to read it takes long."""
 
 
 def load_tokenizer(checkpoint: Path) -> Any:
@@ -74,9 +82,13 @@ def _as_stored(checkpoint: Path, taken: Any) -> Any:
     if not file.is_file() or type(taken) is PreTrainedTokenizerFast:
         return taken
     file_tokenizer: Any = PreTrainedTokenizerFast
-    stored = file_tokenizer(tokenizer_file=str(file))
-    texts = (*PROBES, *(f"a{token}b" for token in stored.get_added_vocab()))
-    if all(_ids(stored, text) == _ids(taken, text) for text in texts):
+    texts = sorted(path for path in checkpoint.iterdir() if path.suffix in TEXTS)
+    contents = digest([[path.name, file_sha256(path)] for path in texts])
+    if contents not in _SAME:
+        stored = file_tokenizer(tokenizer_file=str(file))
+        probes = (*PROBES, *(f"a{token}b" for token in stored.get_added_vocab()))
+        _SAME[contents] = all(_ids(stored, text) == _ids(taken, text) for text in probes)
+    if _SAME[contents]:
         return taken
     return file_tokenizer.from_pretrained(
         checkpoint, local_files_only=True, trust_remote_code=False

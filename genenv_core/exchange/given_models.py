@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,11 @@ TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json"}
 
 def model_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint that count, sorted: of weights, those that are loaded."""
-    weights = {*weight_files(folder), folder / ADAPTER_WEIGHTS}
+    return _files_beside(folder, weight_files(folder))
+
+
+def _files_beside(folder: Path, loaded: Sequence[Path]) -> list[Path]:
+    weights = {*loaded, folder / ADAPTER_WEIGHTS}
     own = [p for p in folder.iterdir() if p.is_file() and p.suffix in MODEL_FILES]
     more = (folder / MORE_TEMPLATES).glob("*.jinja")
     return sorted([*more, *(p for p in own if p.suffix != ".safetensors" or p in weights)])
@@ -106,10 +110,12 @@ def probe_of(
         )
     _check_weights(where, names, str(folder), str(folder), None)
     _check_adapter(where, folder, names)
-    _check_shards(where, folder, names)
-    embedded = check_unloaded(where, folder)
+    weights = weight_files(folder, where)
+    _check_shards(where, weights, names)
+    embedded = check_unloaded(where, folder, weights)
     contents = [
-        [path.relative_to(folder).as_posix(), content_digest(path)] for path in model_files(folder)
+        [path.relative_to(folder).as_posix(), content_digest(path)]
+        for path in _files_beside(folder, weights)
     ]
     sha256 = digest(contents)
     as_json = json.dumps(dict(variables or {}))
@@ -209,9 +215,8 @@ def conversion(source: str, target: str, revision: str | None = None) -> str:
     return f"python -c {shlex.quote(code)}"
 
 
-def _check_shards(where: str, folder: Path, names: set[str]) -> None:
+def _check_shards(where: str, files: Sequence[Path], names: set[str]) -> None:
     """Raise `ModelError` unless the files of weights that transformers would load are all there."""
-    files = weight_files(folder, where)
     if lost := sorted(path.name for path in files if path.name not in names):
         raise ModelError(f"{where}: {len(lost)} file(s) of its weights are missing: {lost[0]}")
     if files:

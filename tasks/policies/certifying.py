@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from genenv_core.config.sections.benchmark import BenchmarkConfig
 from genenv_core.epoch.rows import frame, to_tasks
 from genenv_core.epoch.scoring import verdicts_of, with_messages
 from genenv_core.epoch.trouble import endless_attempts
@@ -36,7 +35,7 @@ def certify_attempted(
     `attempted` makes the attempts. Raises DomainError for a fault of the domain, EngineError where
     no attempt has a verdict.
     """
-    settings = cast(BenchmarkConfig, context.config.benchmark)
+    settings = context.measured
     domain = context.domain()
     drawn = tasks_of_sets(
         domain, settings.certify_base or 0, settings.certify_heldout or 0, context.seed

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import polars as pl
 
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.compute import ExecutionConfig
+from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint, MeasuredEndpoint
 from genenv_core.domains.protocol import Domain
 from genenv_core.domains.registry import get_domain
 from genenv_core.epoch.rows import Output
@@ -98,6 +99,14 @@ class StageContext(Generic[In]):
     def store(self) -> Store:
         """Return the run's store."""
         return self.artifacts.store
+
+    @property
+    def measured(self) -> MeasuredCheckpoint | MeasuredEndpoint:
+        """Return the section of the model that the run measures, as far as the stage reads it.
+
+        It is a view of the section, so no `isinstance` says which of the two it is.
+        """
+        return cast("MeasuredCheckpoint | MeasuredEndpoint", self.config.benchmark)
 
     def durable(self) -> Path:
         """Return this stage key's folder, which survives a crash; the commit removes it."""

@@ -42,7 +42,9 @@ class Reader(NamedTuple):
 FETCH = "fetch the checkpoint again"
 READERS = {
     "adapter": Reader("adapter_config.json", adapter_rank, ModelError, FETCH),
-    "model": Reader("config.json", lambda at: check_unloaded("models.env", at), ModelError, FETCH),
+    "model": Reader(
+        "config.json", lambda at: check_unloaded("models.env", at, ()), ModelError, FETCH
+    ),
     "memory": Reader("config.json", DecoderShape.read, ModelError, FETCH),
     "index": Reader(INDEX, weight_files, ModelError, FETCH),
     "folder": Reader("statement.json", read_folder, DataError, "get the folder anew"),

@@ -18,6 +18,7 @@ from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain
 from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.benchmarks.training.modes import mode_of
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.named_files import unreadable
 from genenv_core.types import JsonObject
@@ -40,10 +41,7 @@ def judge_predictions(
     Raises ConfigError for bad options, and GenenvError after the others where the scorer failed.
     """
     benchmark = get_benchmark(name)
-    chosen = mode or next(iter(benchmark.modes))
-    if chosen not in benchmark.modes:
-        known = "; ".join(f"{one}: {what}" for one, what in benchmark.modes.items())
-        raise ConfigError(f"--mode {chosen!r}: {name} has no such mode; it has {known}")
+    chosen = mode_of(benchmark, mode, "--mode")
     if (
         items
         and os.path.exists(items)

@@ -165,7 +165,11 @@ def _show_trace(say: Any, record: TraceRecord) -> None:
     sampled = [token for token in record.tokens if token.sampled]
     total = sum(token.logprob for token in sampled)
     say(f"  logprobs: {total:.3f} over {len(sampled)} tokens")
-    say(_heat_line(record.tokens))
+    ends = [*(start.token for start in record.begins), len(record.tokens)]
+    say(_heat_line(record.tokens[: ends[0]]))
+    for start, end in zip(record.begins, ends[1:], strict=True):
+        say(f"  {start.said}", "dim")
+        say(_heat_line(record.tokens[start.token : end]))
     _say_uses(say, "agent", record.trained, "advantage")
 
 

@@ -18,6 +18,7 @@ from genenv_core.benchmarks.measuring.expected import right_answer
 from genenv_core.errors import NotFound
 from genenv_core.storage.sql.duck import text
 from genenv_core.storage.sql.lookup import (
+    beginning,
     measured_checkpoint,
     token_texts,
     tokenizer_of,
@@ -193,17 +194,8 @@ def _sequences(
     for one in further:
         ids, logprobs, mask = with_prompt(one)
         tokens = _tokens(tokenizer, ids, logprobs, mask, [None] * len(ids))
-        found.append(ShownSequence(_beginning(one), tokens))
+        found.append(ShownSequence(beginning(one), tokens))
     return found
-
-
-def _beginning(row: dict[str, Any]) -> str:
-    """Return in words where a further sequence begins, and from what its prompt was made."""
-    begins = f"Sequence {row['sequence']} begins with a prompt at turn {row['turn']}"
-    if row["parent"] is None:
-        return f"{begins}, made from no other sequence."
-    before = f" before turn {row['branch_turn']}" if row["branch_turn"] < row["turn"] else ""
-    return f"{begins}, made from sequence {row['parent']}{before}."
 
 
 def _tokens(

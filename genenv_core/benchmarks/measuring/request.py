@@ -9,6 +9,7 @@ from typing import Any
 
 from genenv_core.benchmarks.registry import get_benchmark
 from genenv_core.benchmarks.training.benchmark_domain import folder_in
+from genenv_core.benchmarks.training.modes import mode_of
 from genenv_core.config.arms import Arm
 from genenv_core.config.load import overridden, run_name, stem
 from genenv_core.config.schema import RunConfig
@@ -67,13 +68,14 @@ def measurement(
         fields: top-level values, as `resolve` takes them.
         option: the option with the overrides, for errors.
     """
-    limits = get_benchmark(name).limits
+    benchmark = get_benchmark(name)
+    limits, mode = benchmark.limits, asked.mode and mode_of(benchmark, asked.mode, "--mode")
     rollout = {
         "max_turns": limits.turns,
         "max_tokens": limits.turn_tokens,
         "max_length": limits.tokens,
     }
-    domain = {"name": name, "options": _given({"data": asked.data, "mode": asked.mode})}
+    domain = {"name": name, "options": _given({"data": asked.data, "mode": mode})}
     values = _values(asked, rollout, domain=domain)
     if asked.remote:
         values["benchmark"]["attempt_seconds"] = limits.seconds

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from genenv_core.benchmarks.protocol import Benchmark, ItemVerdict, Playable, PlayableSuite, Playing
+from genenv_core.benchmarks.training.modes import mode_of
 from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import read_options
 from genenv_core.domains.tool_calls import SaidCall, calls_said, said
@@ -67,10 +68,7 @@ class BenchmarkDomain(ABC, Generic[Options]):
         """Read the download; raises ConfigError or DataError."""
         self.name = self.benchmark.name
         self.options = options
-        self.mode = options.mode or next(iter(self.benchmark.modes))
-        if self.mode not in self.benchmark.modes:
-            known = ", ".join(self.benchmark.modes)
-            raise ConfigError(f"domain.options.mode {self.mode!r}: {self.name} has {known}")
+        self.mode = mode_of(self.benchmark, options.mode, "domain.options.mode")
         self.suite = _suite(self.benchmark.load, _folder(self.name, options.data).absolute())
         self.version: str = f"{self.code_version}-{self.suite.digest[:16]}"
 

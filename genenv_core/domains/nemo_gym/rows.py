@@ -14,6 +14,7 @@ from genenv_core.domains.kit.served.client import as_list, as_object
 from genenv_core.domains.kit.tools import told
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError, one_line
+from genenv_core.machine.json_files import json_object
 from genenv_core.types import JsonObject, Message
 
 PARAMS = "responses_create_params"
@@ -79,20 +80,17 @@ def read_rows(path: Path, split_field: str | None, split: str) -> dict[str, list
 
 def _lines(path: Path) -> Iterator[tuple[str, JsonObject]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_bytes().splitlines()  # of bytes: a text may hold other ends of lines
+    except OSError as error:
         raise ConfigError(f"{PLACE}: {path} cannot be read: {one_line(error, 120)}") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         where = f"{PLACE}: {path}, line {number}"
         try:
-            value: object = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{where}: no JSON: {one_line(error, 80)}") from error
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where}: a row is a JSON object, and this is {line[:60]}")
-        yield where, cast(JsonObject, value)
+            yield where, json_object(line)
+        except ValueError as error:
+            raise ConfigError(f"{where} {error}; write a row as an object on one line") from error
 
 
 def _row(fields: JsonObject, where: str) -> GymRow:

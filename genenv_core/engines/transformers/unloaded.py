@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -49,19 +49,19 @@ OTHER_HEADS = (
 """Tables of transformers: the classes whose head gives numbers about a text, such as a reward."""
 
 
-def check_unloaded(where: str, folder: Path) -> int | None:
+def check_unloaded(where: str, folder: Path, weights: Iterable[Path]) -> int | None:
     """Return how many tokens a checkpoint's model embeds, None where its configuration says none.
 
-    `where` names the checkpoint in errors. Raises `ModelError` where config.json is no
-    configuration of a causal language model that transformers knows, where the weights are
-    quantized or those of a model with another head, and where a file of weights is cut off, was
-    never fetched, or holds NaN or Inf.
+    `where` names the checkpoint in errors; `weights` are its `weight_files`. Raises `ModelError`
+    where config.json is no configuration of a causal language model that transformers knows, where
+    the weights are quantized or those of a model with another head, and where a file of weights is
+    cut off, was never fetched, or holds NaN or Inf.
     """
     stored = checkpoint_file(folder, "config.json", where) or {}
     config = _read(where, stored)
     _check_plain(where, stored, config)
     adapters = folder.glob(ADAPTER_WEIGHTS)
-    for path in (*weight_files(folder, where), *adapters):
+    for path in (*weights, *adapters):
         _check_whole(where, path)
         _check_finite(where, path)
     size = getattr(config, "vocab_size", None)

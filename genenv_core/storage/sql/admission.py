@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, cast
 
 import duckdb
@@ -84,6 +84,12 @@ NODES = {
 
 _EXPLAIN = re.compile(r"\s*explain\s+(analyze\s+)?(\(\s*(format|analyze)\b[^()]*\)\s*)?", re.I)
 _USE = "write one SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN"
+_LISTS = "`genenv sql --schema` lists them"
+_NO_SELECT = {"PRAGMA", "CALL"}
+"""What DuckDB takes for a SELECT and cannot serialise as one."""
+
+_FILE = re.compile(r"[/\\]|\.\w+$")
+"""A name in FROM by which DuckDB would read a file."""
 
 
 def admit(con: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -128,6 +134,8 @@ def _tree(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     except RecursionError as error:
         raise QueryError("the query is nested too deeply: write it with WITH") from error
     if tree.get("error", True):
+        if (first := sql.split()[0].upper()) in _NO_SELECT:
+            raise QueryError(f"{first} is refused, the tables are read-only: {_USE}")
         said = one_line(tree.get("error_message", "no parse tree"))
         raise QueryError(f"{said}: {_USE}")
     return tree
@@ -146,14 +154,22 @@ def _look(con: duckdb.DuckDBPyConnection, tree: dict[str, Any]) -> None:
         elif isinstance(kind, str) and kind not in NODES:
             raise QueryError(f"{kind} is refused, the tables are read-only: {_USE}")
         if kind == "BASE_TABLE":
-            _look_at_table(node, relations, given)
+            _look_at_table(con, node, relations, given)
         elif kind == "TABLE_FUNCTION":
             called = str(node["function"].get("function_name", "")).lower()
             if called not in TABLE_FUNCTIONS and called not in (macros := _macros(con)):
-                raise QueryError(
-                    f"the table function {called} is refused: only "
-                    f"{', '.join(sorted(TABLE_FUNCTIONS | macros))} and the tables can be read"
-                )
+                raise QueryError(refused(called, macros))
+
+
+def refused(called: str, macros: Set[str]) -> str:
+    """Return why a table function is refused; `macros` are those over the tables."""
+    known = sorted(TABLE_FUNCTIONS | macros)
+    near = difflib.get_close_matches(called, known, n=1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return (
+        f"the table function {called} is refused{meant}: only {', '.join(known)} and the tables "
+        "can be read"
+    )
 
 
 def _macros(con: duckdb.DuckDBPyConnection) -> set[str]:
@@ -162,7 +178,9 @@ def _macros(con: duckdb.DuckDBPyConnection) -> set[str]:
     return _names(con, own)
 
 
-def _look_at_table(node: dict[str, Any], relations: set[str], given: set[str]) -> None:
+def _look_at_table(
+    con: duckdb.DuckDBPyConnection, node: dict[str, Any], relations: set[str], given: set[str]
+) -> None:
     table, schema = str(node["table_name"]), str(node["schema_name"]).lower()
     catalog = str(node["catalog_name"]).lower()
     if (schema, table.lower()) in SYSTEM_TABLES:
@@ -171,12 +189,16 @@ def _look_at_table(node: dict[str, Any], relations: set[str], given: set[str]) -
     if (catalog, schema) in {("", ""), ("", "main"), ("", "memory"), ("memory", "main")}:
         if table.lower() in known:
             return
+        if table.lower() in _macros(con):
+            raise QueryError(f"{table} takes arguments: write FROM {table}()")
         near = difflib.get_close_matches(table.lower(), sorted(known), n=1)
-        hint = f", did you mean {near[0]}?" if near else ": `genenv sql --schema` lists them"
+        hint = f", did you mean {near[0]}?" if near else f": {_LISTS}"
+        if _FILE.search(table):
+            hint = f", and a query opens no file of its own: {_LISTS}"
         raise QueryError(f"{table[:200]!r} is no table or view{hint}")
     raise QueryError(
         f"{'.'.join(part for part in (catalog, schema, table) if part)[:200]!r} is no table or "
-        "view: `genenv sql --schema` lists them"
+        f"view: {_LISTS}"
     )
 
 

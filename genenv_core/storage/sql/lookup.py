@@ -46,6 +46,20 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceStart:
+    """Where a further sequence of an attempt begins.
+
+    `token` is the place of the first token of its prompt in `TraceRecord.tokens`, from 0; `said`
+    has in words at which turn that is, and what the prompt was made from.
+    """
+
+    token: int
+    sequence: int
+    turn: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
 class TraceRecord:
     """One attempt.
 
@@ -53,7 +67,7 @@ class TraceRecord:
     benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it. `shown` is the
     prompt, decoded by that checkpoint's tokenizer with all that the chat template adds; '' behind
     an endpoint. `tokens` follow it; where the conversation began anew, they include each further
-    prompt. `trained` has a row for each update that used the attempt: epoch, source, advantage,
+    prompt, from the places in `begins` on. `trained` has a row for each update that used the attempt: epoch, source, advantage,
     checkpoint (what the update made), published.
     """
 
@@ -62,6 +76,7 @@ class TraceRecord:
     shown: str
     messages: list[Message]
     tokens: list[Token]
+    begins: list[SequenceStart]
     trained: list[Row]
 
 
@@ -183,6 +198,12 @@ class _RecordReader:
             ids, logprobs = row.pop("token_ids"), row.pop("logprobs")
             mask, messages = row.pop("loss_mask"), json.loads(row.pop("messages"))
             shown = "".join(token_texts(tokenizer, row.pop("prompt_ids")))
+            tokens, begins = _tokens(tokenizer, ids, logprobs, mask), list[SequenceStart]()
+            for one in further.get(row["trace_id"], []):
+                begins.append(
+                    SequenceStart(len(tokens), one["sequence"], one["turn"], beginning(one))
+                )
+                tokens += _tokens(tokenizer, *with_prompt(one))
             traces.setdefault(row["group_id"], []).append(
                 TraceRecord(
                     facts=row,
@@ -190,12 +211,8 @@ class _RecordReader:
                     or measured_checkpoint(self._store, self._run),
                     shown=shown,
                     messages=messages,
-                    tokens=_tokens(tokenizer, ids, logprobs, mask)
-                    + [
-                        token
-                        for one in further.get(row["trace_id"], [])
-                        for token in _tokens(tokenizer, *with_prompt(one))
-                    ],
+                    tokens=tokens,
+                    begins=begins,
                     trained=self._trained(Policy.AGENT, row["trace_id"], "advantage"),
                 )
             )
@@ -279,6 +296,15 @@ def measured_checkpoint(store: Store, run: str) -> str | None:
         return None
     model = manifest.key_parts["inputs"]["model"]
     return model.partition("@")[0] if isinstance(model, str) else None
+
+
+def beginning(row: Row) -> str:
+    """Return in words where a further sequence begins, and what its prompt was made from."""
+    begins = f"Sequence {row['sequence']} begins with a prompt at turn {row['turn']}"
+    if row["parent"] is None:
+        return f"{begins}, made from no other sequence."
+    before = f" before turn {row['branch_turn']}" if row["branch_turn"] < row["turn"] else ""
+    return f"{begins}, made from sequence {row['parent']}{before}."
 
 
 def with_prompt(row: Row) -> tuple[list[int], list[float], list[int]]:

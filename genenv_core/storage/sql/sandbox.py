@@ -30,7 +30,7 @@ from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sizes import bytes_in
 from genenv_core.storage.sql.catalog import RunSource, frame_of, setup
 from genenv_core.storage.sql.comments import looks_at_comments
-from genenv_core.storage.sql.guidance import why_no_rows, with_homes
+from genenv_core.storage.sql.guidance import why_no_rows, with_homes, with_remedy
 
 COMMAND = (sys.executable, "-P", "-m", "genenv_core.storage.sql.sandbox_child")
 
@@ -171,7 +171,7 @@ def _why(done: subprocess.CompletedProcess[bytes], sql: str, limits: Limits) -> 
 def why_not(said: dict[str, Any], sql: str, limits: Limits) -> QueryError:
     """Return the error that a process reports instead of an answer to `sql`, for people."""
     if "error" in said:
-        message = with_homes(str(said["error"]), sql)
+        message = with_remedy(with_homes(str(said["error"]), sql))
         return (TablesError if said.get("files") else QueryError)(message)
     if "large" in said:
         return QueryLimit(f"the result is larger than {said['large'] / 1e9:g} GB", "memory")

@@ -216,12 +216,30 @@ def test_one_reason_of_many_lines_is_told_once(
     assert shown.stderr == f"not scored, 7 lines: {absent.reason}\n"
 
 
+@mutation(
+    "a wrong mode is offered no near one", "genenv_core/benchmarks/training/modes.py",
+    "{closest(mode, benchmark.modes)}", "",
+)  # fmt: skip
+@mutation(
+    "a wrong mode is named as an option of the domain",
+    "genenv_core/benchmarks/measuring/request.py",
+    'asked.mode and mode_of(benchmark, asked.mode, "--mode")', "asked.mode",
+)  # fmt: skip
 def test_wrong_names_are_refused(data: Path, tmp_path: Path) -> None:
     given = tmp_path / "p.jsonl"
     given.write_text("{}\n")
     fine = ("--data", str(data), "--predictions", str(given))
     for arguments, problem in (
         ((*fine, "--mode", "odd"), "has no such mode; it has official"),
+        (
+            (*fine, "--mode", "offcial"),
+            "--mode 'offcial': bamboogle has no such mode (did you mean 'official'?); it has "
+            "official: ",
+        ),
+        (
+            ("--model", str(tmp_path), "--data", str(data), "--mode", "strikt"),
+            "--mode 'strikt': bamboogle has no such mode (did you mean 'strict'?)",
+        ),
         ((*fine, "--items", str(given)), "the file of the predictions"),
         ((*fine, "--items", str(tmp_path / "no" / "o")), "there is no folder"),
         (("--data", str(data), "--predictions", str(tmp_path)), "it is a directory, not a file"),

@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
@@ -41,7 +41,7 @@ from genenv_core.storage.records.code import imported_modules
 from genenv_core.storage.records.keys import difference, stage_key
 from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, FileRef
 from genenv_core.types import Policy
-from tasks.stage import Stage
+from tasks.stage import Stage, StageContext
 from tasks.stage.key import ConfigView, config_fields, parts_of
 from tests.mutations import mutation
 from tests.unit.builders_stage import NO_INPUTS
@@ -388,6 +388,22 @@ def test_a_refusal_names_the_field() -> None:
         _ = view.rwr.kl_cap
     with pytest.raises(StageError, match=r"config\.rwr_"):
         _ = ConfigView(CONFIG.model_copy(update={"rwr_": 1}), stage).rwr_
+
+
+@mutation(
+    "a stage sees the whole section of what is measured", "tasks/stage/context.py",
+    'cast("MeasuredCheckpoint | MeasuredEndpoint", self.config.benchmark)',
+    'cast("MeasuredCheckpoint | MeasuredEndpoint", vars(self.config)["_value"].benchmark)',
+)  # fmt: skip
+def test_what_is_measured_is_seen_as_far_as_the_stage_reads_it() -> None:
+    stage: Any = STAGES["benchmark"]
+    config: Any = ConfigView(CONFIG, stage)
+    seen: Any = SimpleNamespace(config=config)
+    measured: Any = StageContext.measured.fget(seen)  # type: ignore[attr-defined]
+    assert measured.temperature == CONFIG.measured.temperature
+    assert measured.attempt_seconds is None
+    with pytest.raises(StageError, match=r"stage benchmark reads config\.benchmark\.model, "):
+        _ = measured.model
 
 
 @mutation(

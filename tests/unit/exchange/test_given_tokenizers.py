@@ -20,6 +20,7 @@ from tokenizers.normalizers import Prepend, Replace, Sequence
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from genenv_core.config.sections.training import TrainingConfig
+from genenv_core.engines import tokenizers as tokenizers_module
 from genenv_core.engines.tokenizers import MORE_TEMPLATES, PROBES, load_tokenizer
 from genenv_core.errors import ModelError
 from genenv_core.exchange.given_models import model_folder, take_over
@@ -50,7 +51,7 @@ def changed(folder: Path, name: str, **values: Any) -> None:
 
 @mutation(
     "a given model's tokenizer may be replaced", TOKENIZERS,
-    "    if all(_ids(stored, text) == _ids(taken, text) for text in texts):\n", "    if texts:\n",
+    "= all(_ids(stored, text) == _ids(taken, text) for text in probes)", "= True",
 )  # fmt: skip
 @mutation(
     "an update writes another tokenizer than it was given", WEIGHTS,
@@ -71,6 +72,36 @@ def test_a_tokenizer_that_transformers_replaces_is_read_as_its_file_has_it(tmp_p
     for one in (folder, tmp_path / "trained"):
         assert load_tokenizer(one)(PROBES[0], add_special_tokens=False)["input_ids"] == old
     assert model_folder(Policy.AGENT, folder)
+
+
+@mutation(
+    "a tokenizer is compared with its file at every load", TOKENIZERS,
+    "if contents not in _SAME:", "if True:",
+)  # fmt: skip
+@mutation(
+    "a tokenizer with other files is not compared", TOKENIZERS,
+    "[path.name, file_sha256(path)]", "[path.name]",
+)  # fmt: skip
+def test_a_tokenizer_is_compared_with_its_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+    encode = tokenizers_module._ids
+
+    def noted(tokenizer: Any, text: str) -> list[int]:
+        compared.append(text)
+        return encode(tokenizer, text)
+
+    monkeypatch.setattr(tokenizers_module, "_ids", noted)
+    monkeypatch.setattr(tokenizers_module, "_SAME", {})
+    first = checkpoint(tmp_path / "first")
+    shutil.copytree(first, tmp_path / "next")
+    assert type(load_tokenizer(first)).__name__ == "Qwen2Tokenizer" and compared
+    compared.clear()
+    for one in (tmp_path / "next", first):
+        assert type(load_tokenizer(one)).__name__ == "Qwen2Tokenizer" and not compared
+    changed(first, "tokenizer_config.json", model_max_length=9)
+    assert load_tokenizer(first).model_max_length == 9 and compared
 
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look", "description": "Looks."}}

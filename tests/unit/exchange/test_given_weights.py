@@ -140,7 +140,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 )  # fmt: skip
 @mutation(
     "files of weights are not looked into", UNLOADED,
-    "    for path in (*weight_files(folder, where), *adapters):\n", "    for path in adapters:\n",
+    "    for path in (*weights, *adapters):\n", "    for path in adapters:\n",
 )  # fmt: skip
 @mutation(
     "reward models are taken", UNLOADED,

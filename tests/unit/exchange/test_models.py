@@ -25,6 +25,7 @@ from safetensors.torch import load_file
 from flows.cli.machines.doctor import model_checks
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.engines.transformers import unloaded
 from genenv_core.engines.transformers.unloaded import bytes_as_float32
 from genenv_core.errors import ModelError
 from genenv_core.exchange import external, gguf
@@ -249,13 +250,28 @@ def test_a_hub_id_in_the_cache_is_the_directory_with_its_files(
     assert f"no directory {Path('org/none').absolute()} is here either" in str(caught.value)
 
 
-def test_a_checkpoint_without_all_its_shards_is_refused(tmp_path: Path) -> None:
+@mutation(
+    "the index of shards is read again and again", GIVEN,
+    "for path in _files_beside(folder, weights)\n", "for path in model_files(folder)\n",
+)  # fmt: skip
+def test_a_checkpoint_without_all_its_shards_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "sharded"
     tokenizer = tiny_tokenizer()
     tiny_model(vocab_size=len(tokenizer)).save_pretrained(folder, max_shard_size="200KB")
     tokenizer.save_pretrained(folder)
     shards = sorted(folder.glob("model-*.safetensors"))
+    read: list[str] = []
+    real = unloaded.checkpoint_file
+
+    def noted(at: Path, name: str, where: str = "") -> dict[str, Any] | None:
+        read.append(name)
+        return real(at, name, where)
+
+    monkeypatch.setattr(unloaded, "checkpoint_file", noted)
     assert len(shards) > 1 and model_folder(Policy.ENV, folder)
+    assert read.count(unloaded.WEIGHTS_INDEX) == 1
     shards[-1].unlink()
     with pytest.raises(ModelError, match=r"1 file\(s\) of its weights are missing: model-0"):
         model_folder(Policy.ENV, folder)

@@ -121,6 +121,20 @@ def test_a_wide_table_goes_on_below_itself_and_cuts_nothing(
     assert words.count("epoch") == words.count("1.epoch") > 1
 
 
+def test_a_column_of_a_block_is_as_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table()
+    table.add_column("epoch", no_wrap=True)
+    table.add_column("name", justify="right", max_width=6, no_wrap=True)
+    table.add_column("remark", min_width=9, vertical="bottom", overflow="fold")
+    table.add_row("1", "a long name", "a")
+    Console(width=80).print(table)
+    assert capsys.readouterr().out.splitlines()[1].rstrip() == "1     a lon… a"
+    Console(width=16).print(table)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["epoch", "name"], ["1", "a", "lon…"], ["epoch", "remark"], ["1", "a"]
+    ]  # fmt: skip
+
+
 @mutation(
     "remarks are folded to a letter a line", "flows/shown/tables.py",
     "min(whole, FOLDED))", "min(whole, 1))",

@@ -37,6 +37,15 @@ def said(made: ForgetfulRoot, ident: str, *options: str) -> str:
     "a trace has the tokens of its first sequence alone", LOOKUP,
     'for one in further.get(row["trace_id"], [])', "for one in []", by="[2]",
 )  # fmt: skip
+@mutation(
+    "a sequence begins at the end of its prompt", LOOKUP,
+    "SequenceStart(len(tokens), one", "SequenceStart(len(tokens) + len(one['prompt_ids']), one",
+    by="[2]",
+)  # fmt: skip
+@mutation(
+    "a trace does not say where a sequence begins", "flows/cli/runs/trace.py",
+    'say(f"  {start.said}", "dim")', "pass", by="[2]",
+)  # fmt: skip
 @pytest.mark.parametrize("place", some(range(3), (2,)))
 def test_text_and_json_have_each_sampled_token_once(place: int, made: ForgetfulRoot) -> None:
     kept = made.kept[place]
@@ -64,6 +73,16 @@ def test_text_and_json_have_each_sampled_token_once(place: int, made: ForgetfulR
     assert len(begun) == (3, 1, 2)[place]
     assert all(read.count(prompt) == 1 for prompt in map(ended, begun))
     assert text.count("user anew") == len(begun)
+    assert [start["sequence"] for start in trace["begins"]] == [*range(1, 1 + len(begun))]
+    for start, prompt in zip(trace["begins"], begun, strict=True):
+        behind = "".join(token["text"] for token in trace["tokens"][start["token"] :])
+        assert behind.partition(ended(prompt))[1] and not trace["tokens"][start["token"]]["sampled"]
+        before = trace["tokens"][start["token"] - 1]
+        assert before["text"] == "<|im_end|>" and before["sampled"]
+        assert f"\n  {start['said']}\n" in text
+        assert start["said"].startswith(
+            f"Sequence {start['sequence']} begins with a prompt at turn {start['turn']}"
+        )
 
 
 def ended(prompt: str) -> str:

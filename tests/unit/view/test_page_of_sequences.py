@@ -15,11 +15,12 @@ import pytest
 from starlette.testclient import TestClient
 
 from flows.view.app import application
-from flows.view.pages.trace import _beginning  # pyright: ignore[reportPrivateUsage]
+from genenv_core.storage.sql.lookup import beginning
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.builders_sequences import RUN, ForgetfulRoot, forgetful_root
 
+LOOKUP = "genenv_core/storage/sql/lookup.py"
 TRACE = "flows/view/pages/trace.py"
 PAGE = "flows/view/templates/trace.html.j2"
 
@@ -122,11 +123,11 @@ def test_a_page_has_each_sequence_and_each_sampled_token_once(
 
 
 @mutation(
-    "a sequence without a parent has one on its page", TRACE,
+    "a sequence without a parent has one on its page", LOOKUP,
     'if row["parent"] is None:', "if False:",
 )  # fmt: skip
 @mutation(
-    "a branch in the middle seems to be one from the end", TRACE,
+    "a branch in the middle seems to be one from the end", LOOKUP,
     'if row["branch_turn"] < row["turn"]', "if False",
 )  # fmt: skip
 @pytest.mark.parametrize(
@@ -141,4 +142,4 @@ def test_a_sequence_says_what_it_was_made_from(
     parent: int | None, branch_turn: int, said: str
 ) -> None:
     row = {"sequence": 2, "turn": 4, "parent": parent, "branch_turn": branch_turn}
-    assert _beginning(row) == f"Sequence 2 begins with a prompt at turn 4, {said}"
+    assert beginning(row) == f"Sequence 2 begins with a prompt at turn 4, {said}"

@@ -230,7 +230,11 @@ class S3Requests:
         return await self._tried(path, once)
 
     async def _is_mine(self, path: str, token: str, before: Head | None) -> bool:
-        """Return whether a refused write did happen: its own first try may cause the refusal."""
+        """Return whether a refused write did happen: its own first try may cause the refusal.
+
+        Where the object was made anew since, what the write did to the old one is gone with it.
+        Raises StorageError where the object's metadata cannot tell.
+        """
         head = await self._head(path)
         if head is None:
             if before is None:  # what refused it is gone by now
@@ -240,12 +244,12 @@ class S3Requests:
             return True
         if before is None or before.writers[:1] == () or before.writers[0] in head.writers:
             return False
-        if len(head.writers) < REMEMBERED:
+        if head.creator not in ("", before.creator):
             return False
         raise StorageError(
             f"{self._where}{path}: the store refused a write, and genenv cannot tell whether an "
-            "earlier try of it succeeded, because too many other writes followed: run the same "
-            "command again"
+            "earlier try of it succeeded, because too many other writes followed, or one of "
+            "another tool: run the same command again"
         )
 
     async def _touch(self, path: str, head: Head) -> bool:

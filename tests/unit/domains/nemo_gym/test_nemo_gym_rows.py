@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from genenv_core.domains.nemo_gym.facts import NEEDED
-from genenv_core.domains.nemo_gym.rows import GymRow, read_rows
+from genenv_core.domains.nemo_gym.rows import GymRow, _lines, read_rows
 from genenv_core.domains.nemo_gym.turns import GymForm, TurnLog
 from genenv_core.domains.tool_calls import written
 from genenv_core.errors import ConfigError
@@ -75,8 +75,9 @@ def test_a_request_of_the_responses_api_becomes_chat_messages(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{", "line 1: no JSON: "),
-        ("[1]", "line 1: a row is a JSON object, and this is"),
+        ("{", "line 1 is no JSON: Expecting property name"),
+        ("[" * 100_000, "line 1 is no JSON: maximum recursion depth"),
+        ("[1]", "line 1 is no JSON object: it holds [1]; write a row as an object on one line"),
         ({"right": "7"}, "responses_create_params.input has no message of a user"),
         (asked([{"role": "system", "content": "a"}]), "has no message of a user"),
         (asked([{"type": "item_reference", "id": "a"}]), "an item that is no message"),
@@ -96,13 +97,30 @@ def test_a_row_that_cannot_be_played_is_refused(tmp_path: Path, line: Any, why: 
     assert why in str(refused.value)
 
 
+@mutation(
+    "a line's end inside a text ends the row", "genenv_core/domains/nemo_gym/rows.py",
+    "lines = path.read_bytes().splitlines()",
+    "lines = [line.encode() for line in path.read_text().splitlines()]",
+)  # fmt: skip
+def test_a_text_may_hold_what_unicode_calls_a_lines_end(tmp_path: Path) -> None:
+    asks = "One.\u2028Two.\x85"
+    found = rows_of(tmp_path, json.dumps(asked(asks), ensure_ascii=False))["train"]
+    assert [one.prompt for one in found] == [asks]
+
+
+def test_a_line_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b'{"right": "7"}\n{"right": "\xe4"}\n')
+    with pytest.raises(ConfigError, match=r"rows\.jsonl, line 2 is no JSON: 'utf-8' codec"):
+        list(_lines(tmp_path / "rows.jsonl"))
+
+
 def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"rows\.jsonl has no rows"):
         rows_of(tmp_path, "")
     with pytest.raises(ConfigError, match="nowhere cannot be read"):
         read_rows(tmp_path / "nowhere", None, "train")
     (tmp_path / "packed").write_bytes(b"\x1f\x8b\xff")
-    with pytest.raises(ConfigError, match="packed cannot be read"):
+    with pytest.raises(ConfigError, match=r"packed, line 1 is no JSON: "):
         read_rows(tmp_path / "packed", None, "train")
 
 

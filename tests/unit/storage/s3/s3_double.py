@@ -3,24 +3,28 @@
 The proxy answers 500 or 503 (403 on request), or drops the connection, before a request reaches the
 store or after it took effect there; or it removes the conditions of requests, like stores that do
 not know them; or it hides objects from listings; or it is slow.
+Behind the proxy moto answers one request after the other, so that each takes effect as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from werkzeug.wsgi import get_input_stream
 
 from tests.waiting import BOUND_S
 
@@ -31,6 +35,31 @@ _HOP = {"transfer-encoding", "connection", "content-encoding", "content-length",
 _SLOW_DOWN = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>on purpose</Message></Error>"
 
 
+class OneAtATime:
+    """Lets an application answer one request after the other.
+
+    S3 carries out each request as a whole. moto works on each in a thread of its own: it compares
+    an ETag before it writes, and shows an object before it gives it the metadata. A writer that
+    reads the object between the two would take the tokens of earlier writers away.
+    """
+
+    def __init__(self, application: Any) -> None:
+        """Stand before a WSGI application."""
+        self._application = application
+        self._turn = threading.Lock()
+        self.waiting: list[bytes] = []
+        """Bodies of the requests that have come and wait for their turn."""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a request once its body is there: its sender may stop or die amid it."""
+        body = get_input_stream(environ).read()
+        environ["wsgi.input"] = io.BytesIO(body)
+        self.waiting.append(body)
+        with self._turn:
+            self.waiting.remove(body)
+            return self._application(environ, start_response)
+
+
 @contextmanager
 def moto() -> Iterator[str]:
     """Serve an empty bucket; yields the address."""
@@ -38,6 +67,8 @@ def moto() -> Iterator[str]:
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    assert server._server is not None
+    server._server.app = OneAtATime(server._server.app)
     host, port = server.get_host_and_port()
     try:
         make_bucket(f"http://{host}:{port}")

@@ -2,25 +2,26 @@
 
 Invariants: those of every store (`store_contract`), also when requests fail at random; a
 conditional write with a lost answer reports truly whether it was written, also when others have
-written since; a lasting failure is one StorageError after a bounded time; a store that ignores
-conditions is refused by name, and so are an endpoint that is no store and a clock that is off;
-trouble that lasts is told once, and its end; no credential is in an error or a log; large files go
-up in pieces and come down whole; damage is found and reported; downloads are shared by digest and
-bounded.
+written since, or that nobody can tell; a lasting failure is one StorageError after a bounded time;
+a store that ignores conditions is refused by name, and so are an endpoint that is no store and a
+clock that is off; trouble that lasts is told once, and its end; no credential is in an error or a
+log; large files go up in pieces and come down whole; damage is found and reported; downloads are
+shared by digest and bounded.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from botocore.exceptions import ClientError, SSLError
@@ -36,11 +37,12 @@ from genenv_core.storage.store.s3 import cache as cache_module
 from genenv_core.storage.store.s3 import faults as s3_faults
 from genenv_core.storage.store.s3 import multipart as s3_multipart
 from genenv_core.storage.store.s3 import requests as s3_requests
+from genenv_core.storage.store.s3.bucket import Bucket
 from genenv_core.storage.store.s3.cache import Cache
 from genenv_core.storage.store.s3.requests import Head
 from genenv_core.storage.store.s3.store import COLLECTOR, S3Store
 from tests.mutations import mutation
-from tests.unit.storage.s3.s3_double import BUCKET, CONDITIONS, Faults, age, proxy
+from tests.unit.storage.s3.s3_double import BUCKET, CONDITIONS, Faults, OneAtATime, age, proxy
 from tests.unit.storage.store_contract import StoreContract, content
 from tests.waiting import BOUND_S, until
 
@@ -147,19 +149,87 @@ def test_a_lost_answer_below_too_many_writes_is_an_error(
         faulty.swap("x", b"0", b"1")
 
 
+@mutation(
+    "a write whose trace another tool removed counts as refused", REQUESTS,
+    '        if head.creator not in ("", before.creator):\n            return False\n',
+    "        if len(head.writers) < REMEMBERED:\n            return False\n",
+)  # fmt: skip
+def test_a_lost_answer_below_a_write_of_another_tool_is_an_error(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def copied(others: Bucket) -> None:
+        assert (await others._get("x"))[0] == b"1"
+        await others._asked("put_object", "x", Body=b"2")
+        _, head = await others._get("x")
+        assert await others._put("x", b"3", head, "")
+
+    faulty.create("x", b"0")
+    others_act(faulty, copied, monkeypatch)
+    faults.plan.append(("PUT", "/x", "drop", "after"))
+    with pytest.raises(StorageError, match=r"s3://pools/.*/x: .*, or one of another tool: run"):
+        faulty.swap("x", b"0", b"1")
+
+
+def test_a_lost_answer_for_an_object_that_was_made_anew_is_no_write(
+    faulty: S3Store, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def anew(others: Bucket) -> None:
+        await others._delete("x")
+        assert await others._put("x", b"2", None, "")
+
+    faulty.create("x", b"0")
+    others_act(faulty, anew, monkeypatch)
+    faults.plan.append(("PUT", "/x", "drop", "after"))
+    assert faulty.swap("x", b"0", b"1") is False
+    assert faulty.read("x") == b"2"
+
+
 def others_follow(store: S3Store, writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let another process replace x, 1 by 2 by 3, before `store` asks who refused its write."""
-    ours, others = store._bucket, S3Store(store.uri)._bucket
-    real = ours._is_mine
 
-    async def late(*arguments: object) -> bool:
+    async def follow(others: Bucket) -> None:
         for number in range(1, 1 + writes):
             data, head = await others._get("x")
             assert data == b"%d" % number
             assert await others._put("x", b"%d" % (number + 1), head, "")
+
+    others_act(store, follow, monkeypatch)
+
+
+def others_act(
+    store: S3Store, act: Callable[[Bucket], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let another process do this before `store` asks who refused its write."""
+    ours, others = store._bucket, S3Store(store.uri)._bucket
+    real = ours._is_mine
+
+    async def late(*arguments: object) -> bool:
+        await act(others)
         return await real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ours, "_is_mine", late)
+
+
+def test_the_bucket_of_these_tests_carries_out_each_request_as_a_whole() -> None:
+    seen: list[bytes] = []
+
+    def application(environ: dict[str, Any], _: object) -> list[bytes]:
+        body = environ["wsgi.input"].read()
+        seen.append(body)
+        if body == b"first":
+            second.start()
+            until(lambda: bucket.waiting or len(seen) > 1)
+        seen.append(body)
+        return []
+
+    def ask(body: bytes) -> None:
+        bucket({"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}, None)
+
+    bucket = OneAtATime(application)
+    second = threading.Thread(target=ask, args=(b"second",))
+    ask(b"first")
+    second.join(BOUND_S)
+    assert seen == [b"first", b"first", b"second", b"second"]
 
 
 def test_trouble_that_stays_is_one_error_after_a_bounded_time(

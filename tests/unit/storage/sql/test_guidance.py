@@ -1,12 +1,15 @@
-"""What a question is told that named a column in the wrong place, or found no rows.
+"""What a question is told that made a mistake, or found no rows.
 
-Invariants: an error about a column names the tables that have it, and how one of them is joined
-without more rows than before; an empty answer names the tables behind it that are empty in every
-run; a question whose own conditions found nothing is told nothing.
+Invariants: typical mistakes are answered with what to do; an error about a column names the tables
+that have it, and how one of them is joined without more rows than before; an empty answer names the
+tables behind it that are empty in every run; a question whose own conditions found nothing is told
+nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,16 +18,25 @@ from flows.shown.rows import encode
 from genenv_core import pools
 from genenv_core.errors import QueryError
 from genenv_core.pools import Answer
-from genenv_core.storage.sql.guidance import why_no_rows, with_homes
+from genenv_core.storage.sql.guidance import why_no_rows, with_homes, with_remedy
 from genenv_core.storage.sql.sandbox import ask
+from genenv_core.storage.sql.session import SqlSession
 from genenv_core.storage.sql.sources import sources
 from schemas.registry import TABLES
 from schemas.relations import describe
 from tests.mutations import mutation
 from tests.unit.builders_root import small_root
 
+ADMISSION = "genenv_core/storage/sql/admission.py"
 GUIDANCE = "genenv_core/storage/sql/guidance.py"
 NOT_FOUND = 'Binder Error: Referenced column "{}" not found in FROM clause!'
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqlSession]:
+    """One confined process for many questions."""
+    with closing(SqlSession(sources(small_root(tmp_path_factory.mktemp("sql") / "root")))) as made:
+        yield made
 
 
 @mutation(
@@ -51,9 +63,68 @@ def test_a_column_is_looked_for_in_the_other_tables():
     assert "reward is in d_train" in asked
 
 
-@pytest.mark.parametrize("message", [NOT_FOUND.format("rewrad"), "Parser Error: syntax error"])
-def test_what_no_table_has_is_left_as_it_was(message: str):
-    assert with_homes(message, "SELECT rewrad FROM scores") == message
+@pytest.mark.parametrize("message", [NOT_FOUND.format("xyzzy"), "Parser Error: syntax error"])
+def test_what_no_table_is_near_to_is_left_as_it_was(message: str):
+    assert with_homes(message, "SELECT xyzzy FROM scores") == message
+    assert with_remedy(message) == message
+
+
+@mutation(
+    "a misspelt column of a named table has no near one", GUIDANCE,
+    "if not near or _OFFERED in first:", "if True:",
+)  # fmt: skip
+@mutation(
+    "a near column is named twice", GUIDANCE, "if not near or _OFFERED in first:", "if not near:",
+)  # fmt: skip
+def test_a_misspelt_column_is_answered_with_a_near_one() -> None:
+    qualified = 'Binder Error: Values list "s" does not have a column named "rewrad"\nline 1: x'
+    assert with_homes(qualified, "SELECT s.rewrad FROM scores s") == (
+        'Binder Error: "s" does not have a column named "rewrad", did you mean reward?\nline 1: x'
+    )
+    joined = 'Binder Error: Column "taskid" does not exist on left side of join!'
+    said = with_homes(joined, "SELECT * FROM tasks JOIN scores USING (taskid)")
+    assert said == f"{joined.rstrip('!')}, did you mean task_id?"
+    offered = f'{NOT_FOUND.format("rewrad")} Candidate bindings: "reward"'
+    assert with_homes(offered, "SELECT rewrad FROM scores") == offered
+
+
+@mutation("a function over the tables is no table", ADMISSION, "if table.lower() in _macros(con):",
+          "if False:")  # fmt: skip
+@mutation("a file is a misspelt table", ADMISSION, "if _FILE.search(table):", "if False:")
+@mutation("PRAGMA is answered in DuckDB's words", ADMISSION, "in _NO_SELECT:", "in ():")
+@mutation("a misspelt word has no near one", GUIDANCE, "if odd := _ODD_WORD.search(first):",
+          "if odd := None:")  # fmt: skip
+@mutation(
+    "the word before the one that DuckDB names is not looked at", GUIDANCE,
+    "{*line[: len(caret) - 1].upper().split()[-1:], odd[1].upper()}", "{odd[1].upper()}",
+)  # fmt: skip
+@mutation("an open quote has no remedy", GUIDANCE, "if words in first), ", "if not words), ")
+@mutation(
+    "a table function that is refused is offered for FROM", GUIDANCE,
+    "if used and used[1] not in TABLE_FUNCTIONS | macros:", "if used is True:",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELEC * FROM scores", 'at or near "SELEC", did you mean SELECT?\nline 1: SELEC'),
+        ("SELECT * FORM scores", 'at or near "scores", did you mean FROM?\nline 1: SELECT'),
+        ("SELECT 1 FROM scores GRUOP BY 1", 'near "BY", did you mean GROUP?\n'),
+        ("SELECT 1 FROM scores ORDER epoch", 'near "epoch"\nline 1: '),
+        ("FROM runs WHERE run_id = 'x", """ "'x": end the text with ', and write a ' inside"""),
+        ('FROM runs "x', """near ""x": end the name with ", or write a text in single quotes"""),
+        ("SELECT read_text('x')", "read_text is refused: only duckdb_columns, "),
+        ("SELECT range FROM rangee(3)", "rangee is refused (did you mean range?): only "),
+        ("FROM what_if", "what_if takes arguments: write FROM what_if()"),
+        ("FROM 'x.parquet'", "is no table or view, and a query opens no file of its own: "),
+        ("FROM '/etc/passwd'", "is no table or view, and a query opens no file of its own: "),
+        ("PRAGMA table_info('runs')", "PRAGMA is refused, the tables are read-only: write one"),
+        ("SELECT s.rewrad FROM scores s", 'named "rewrad", did you mean reward?\nline 1: '),
+    ],
+)
+def test_a_mistake_is_answered_with_what_to_do(session: SqlSession, sql: str, said: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        session.ask(sql)
+    assert said in str(refused.value)
 
 
 @mutation(
