@@ -87,9 +87,7 @@ def _config(con: duckdb.DuckDBPyConnection, run: str) -> JsonObject:
     return json.loads(dict(runs.iter_rows())[run])
 
 
-def _write(
-    folder: Path, planned: PlannedFolder, domain: Domain, lines: list[JsonObject]
-) -> None:
+def _write(folder: Path, planned: PlannedFolder, domain: Domain, lines: list[JsonObject]) -> None:
     inner = folder / planned.package
     for path, content in planned.code.files.items():
         place = inner / path

@@ -67,8 +67,8 @@ class TraceRecord:
     benchmark judged it. `sampled_by` is the digest of the checkpoint that wrote it. `shown` is the
     prompt, decoded by that checkpoint's tokenizer with all that the chat template adds; '' behind
     an endpoint. `tokens` follow it; where the conversation began anew, they include each further
-    prompt, from the places in `begins` on. `trained` has a row for each update that used the attempt: epoch, source, advantage,
-    checkpoint (what the update made), published.
+    prompt, from the places in `begins` on. `trained` has a row for each update that used the
+    attempt: epoch, source, advantage, checkpoint (what the update made), published.
     """
 
     facts: Row

@@ -244,6 +244,7 @@ def test_the_project_file_names_every_package(tmp_path: Path) -> None:
     "the oracle of a folder says that a wrong attempt is right", WORDING,
     "short += reward is None or reward < 1", "short += reward is None",
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_folder_for_openenv_plays_a_right_attempt_at_every_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
