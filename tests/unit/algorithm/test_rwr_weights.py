@@ -1,8 +1,7 @@
 """Weights of the reward-weighted regression.
 
 Invariants: golden numbers by hand; normalised weights have mean 1, are positive and ordered like
-the rewards, and agree with the raw ones up to one factor; lambda 0 and equal rewards weigh all
-rows alike; without families, weights are the plain formula's to the last bit; with them, a
+the rewards; without families, weights are the plain formula's to the last bit; with them, a
 family's share grows more slowly than its rows, the only row of a family does not outweigh all
 others, and families of one size change nothing; the target moves against the error, by track,
 within .2 and .8 or as far as alpha, and is alpha without tracking, without error and without tasks;
@@ -194,26 +193,6 @@ def test_the_target_is_alpha_without_tracking_error_or_tasks(
     moved = tracked_target(skill, alpha=alpha, track=track)
     assert min(0.2, alpha) <= moved <= max(0.8, alpha)
     assert (moved - alpha) * (alpha - skill) >= 0
-
-
-@given(rewards_, st.floats(0, 10))
-def test_normalised_and_raw_weights_differ_by_one_factor(
-    rewards: list[float], lambda_: float
-) -> None:
-    raw = [raw_weight(reward, lambda_=lambda_) for reward in rewards]
-    scale = math.fsum(raw) / len(raw)
-    expected = [value / scale for value in raw]
-    assert normalised_weights(rewards, lambda_=lambda_) == pytest.approx(expected, rel=1e-9)
-
-
-@given(st.floats(0, 1), st.integers(1, 32), lambdas)
-def test_equal_rewards_weigh_one(reward: float, rows: int, lambda_: float) -> None:
-    assert normalised_weights([reward] * rows, lambda_=lambda_) == [1.0] * rows
-
-
-@given(rewards_)
-def test_lambda_zero_weighs_all_alike(rewards: list[float]) -> None:
-    assert normalised_weights(rewards, lambda_=0.0) == [1.0] * len(rewards)
 
 
 def test_a_large_lambda_does_not_overflow() -> None:

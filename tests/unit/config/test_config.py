@@ -223,6 +223,7 @@ def test_the_preset_for_laptops_can_work() -> None:
     assert len(longest.program) < config.generation.max_tokens
     assert len(longest.ground_truth) < config.rollout.max_tokens
     assert config.warm_start.steps and config.execution.updates_at_once == 1
+    assert config.execution.keep_checkpoints == 1
 
 
 @mutation(

@@ -368,12 +368,6 @@ def test_a_stage_can_read_what_it_declares_and_nothing_else(stage: Stage) -> Non
     assert refused + len(config_fields(CONFIG, stage.reads)) == sum(1 for _ in fields())
 
 
-def test_no_stage_declares_how_the_work_is_carried_out() -> None:
-    """Stages read it from `context.execution`, which is in no key."""
-    for stage in STAGES.values():
-        assert not [read for read in stage.reads if read.split(".")[0] == "execution"]
-
-
 @mutation(
     "a stage may read what its key does not hold", KEY,
     '        raise StageError(\n            f"stage {self._stage.name} reads config.',

@@ -346,12 +346,6 @@ def test_a_steep_desk_begins_with_the_shortest_fifth_and_an_agent_of_all_lengths
     assert tests == dict.fromkeys(range(1, 13), 10)
 
 
-def test_registry_knows_desk_and_names_what_it_knows() -> None:
-    assert registry.get_domain("desk", {"max_calls": 3}).name == "desk"
-    with pytest.raises(ConfigError, match=r"'dusk' is unknown; known: .*desk"):
-        registry.get_domain("dusk")
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [

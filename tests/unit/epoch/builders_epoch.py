@@ -204,3 +204,17 @@ class Player:
         if self.probable is None:
             return None
         return [self.probable[wanted.program] for _, wanted in tasks]
+
+
+def group(name: str, k: int, source: str = "generated", n: int = 4, **more: Any) -> dict[str, Any]:
+    """Return the row of `task_scores` of a task with k successes of n."""
+    return {
+        "group_id": f"g-{name}",
+        "task_id": name,
+        "source": source,
+        "n": n,
+        "successes": k,
+        "p_hat": k / n,
+        "zero_signal": k in (0, n),
+        **more,
+    }

@@ -23,7 +23,7 @@ from genenv_core.storage.records.manifest import ArtifactRef, CheckpointRef, Man
 from genenv_core.types import Policy
 from schemas.enums import UpdateAction
 from tests.mutations import mutation
-from tests.unit.epoch.builders_epoch import generated, trace
+from tests.unit.epoch.builders_epoch import generated, group, trace
 
 PUBLISHING = "genenv_core/epoch/publishing.py"
 
@@ -41,19 +41,6 @@ def update(name: str, *, made: bool = True, **metrics: float) -> Update:
     action = UpdateAction.UPDATED if made else UpdateAction.SKIPPED
     digest = f"{name}-1" if made else f"{name}-0"
     return Update(action, "a note", 3 if made else 0, metrics, f"{name}-0", digest)
-
-
-def group(name: str, k: int, source: str = "generated", **more: Any) -> dict[str, Any]:
-    return {
-        "group_id": f"g-{name}",
-        "task_id": name,
-        "source": source,
-        "n": 4,
-        "successes": k,
-        "p_hat": k / 4,
-        "zero_signal": k in (0, 4),
-        **more,
-    }
 
 
 TABLES = {

@@ -18,20 +18,7 @@ from genenv_core.config.sections.curriculum import CurriculumConfig, Level
 from genenv_core.epoch.rows import Output, frame
 from genenv_core.epoch.selecting import select
 from tests.mutations import mutation
-from tests.unit.epoch.builders_epoch import generated
-
-
-def group(name: str, k: int, source: str = "generated", n: int = 4, **more: Any) -> dict[str, Any]:
-    return {
-        "group_id": f"g-{name}",
-        "task_id": name,
-        "source": source,
-        "n": n,
-        "successes": k,
-        "p_hat": k / n,
-        "zero_signal": k in (0, n),
-        **more,
-    }
+from tests.unit.epoch.builders_epoch import generated, group
 
 
 def decide(

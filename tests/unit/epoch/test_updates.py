@@ -268,13 +268,6 @@ def env(
     )  # fmt: skip
 
 
-def test_without_families_rows_weigh_by_the_plain_formula_to_the_last_bit() -> None:
-    # lambda 1 and the stored R_env .5, 1 and 0, less the largest.
-    shifted = [math.exp(-0.5), math.exp(0.0), math.exp(-1.0)]
-    scale = math.fsum(shifted) / 3
-    assert env().learned["weight"].to_list() == [value / scale for value in shifted]
-
-
 @mutation(
     "rwr forgets its target", ENV_UPDATE,
     "r_env(skill, alpha=target,", "r_env(skill, alpha=curriculum.alpha,",

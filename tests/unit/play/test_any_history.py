@@ -12,8 +12,8 @@ those made by hand, in which each sampled token counts once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -27,14 +27,12 @@ from genenv_core.epoch.attempts import attempt
 from genenv_core.epoch.rows import frame
 from genenv_core.play.attempt import AttemptBounds, Play
 from genenv_core.play.chat import ChatFormat
-from genenv_core.play.driver import run_episodes
 from genenv_core.types import (
     Completion,
     FinishReason,
     FurtherSequence,
     Message,
     Observation,
-    Rollout,
     SampleRequest,
     SamplingParams,
     TaskDraft,
@@ -43,6 +41,7 @@ from tests.examples import many
 from tests.mutations import mutation
 from tests.unit.builders_engine import CHATML, tiny_tokenizer
 from tests.unit.builders_rollout import EchoDomain
+from tests.unit.builders_sequences import ForgetfulAgent
 from tests.unit.epoch.builders_epoch import seed_for, seed_parts, task
 
 ATTEMPT = "genenv_core/play/attempt.py"
@@ -133,19 +132,6 @@ def of_turn(steps: tuple[Step, ...], turn: int) -> Step:
     return steps[min(turn, len(steps) - 1)]
 
 
-@dataclass
-class Player:
-    play: Play
-
-    def groups(
-        self, batches: Any, *, n: int, params: SamplingParams, seed_of: Any
-    ) -> Iterator[tuple[int, list[Rollout]]]:
-        play = replace(self.play, params=params, seed_of=seed_of)
-        return run_episodes([one for batch in batches for one in batch], play)
-
-    def answer_probabilities(self, *given: Any, **how: Any) -> None: ...
-
-
 def by_hand(kept: list[tuple[SampleRequest, Completion]]) -> list[FurtherSequence]:
     """Return the sequences that requests and completions of an attempt make."""
     made: list[tuple[int, tuple[int, ...], list[int], list[float], list[int]]] = []
@@ -217,7 +203,7 @@ def test_every_history_keeps_each_sampled_token_once(
     bounds = AttemptBounds(2, max_turns, max_length, max_errors)
     play = Play(WanderingDomain(histories), engine, CHAT, bounds, SamplingParams(9), lambda *_: 0)
     ((_, tables),) = attempt(
-        Player(play),
+        ForgetfulAgent(play),
         [task("a")],
         {0: range(1)},
         RolloutConfig(n=2, max_tokens=9),

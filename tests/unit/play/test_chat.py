@@ -157,14 +157,6 @@ def test_marks_that_are_special_tokens_are_read() -> None:
     assert found == text and said(found).calls == (Call("count", {"n": 1}),)
 
 
-def test_tools_reach_the_first_prompt_only() -> None:
-    chat, tokenizer = chat_of(), tiny_tokenizer()
-    tool = {"type": "function", "function": {"name": "stock"}}
-    prompt = chat.first_prompt([{"role": "user", "content": "hi"}], [tool])
-    assert "stock" in tokenizer.decode(prompt)
-    assert chat.first_prompt([{"role": "user", "content": "hi"}]) != prompt
-
-
 def test_a_kept_first_prompt_is_that_of_the_same_messages_and_tools() -> None:
     chat = chat_of()
     one: list[Message] = [{"role": "user", "content": "hi"}]

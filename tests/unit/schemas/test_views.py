@@ -144,11 +144,12 @@ def test_settings_are_the_runs_own(of_world: duckdb.DuckDBPyConnection) -> None:
     assert row == ("run-a", "genenv", None, 0.5, 4.0, 0.25, "task", True, "alpha", *of_rwr, 4, 0)
 
 
-def test_settings_have_the_seed_and_the_refill(tmp_path: Path) -> None:
-    config = {**CONFIG, "seed": 3, "refill": {"groups": 2}}
+def test_settings_of_a_configuration_with_all_of_them(tmp_path: Path) -> None:
+    config = {**CONFIG, "seed": 3, "refill": {"groups": 2}, "curriculum": {"track": 0.5}}
+    config |= {"rwr": {"weight_by": "family", "pay": "signal"}}
     runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
-    rows = ask(tmp_path, world() | {"runs": runs}, "SELECT seed, refill FROM settings").rows()
-    assert rows == [(3, 2)]
+    sql = "SELECT seed, refill, track, weight_by, pay FROM settings"
+    assert ask(tmp_path, world() | {"runs": runs}, sql).rows() == [(3, 2, 0.5, "family", "signal")]
 
 
 DIFFERING = "schemas/views/differing_settings.sql"
@@ -187,14 +188,6 @@ def test_differing_settings_are_found_in_the_configurations(tmp_path: Path) -> N
         ("seed", "run-b", "1"),
         ("teacher.file", "run-b", '"t"'),
     ]
-
-
-def test_settings_of_the_weights_are_the_runs_own(tmp_path: Path) -> None:
-    config = {**CONFIG, "curriculum": {"track": 0.5}}
-    config |= {"rwr": {"weight_by": "family", "pay": "signal"}}
-    runs = world()["runs"].with_columns(config=pl.lit(json.dumps(config)))
-    row = ask(tmp_path, world() | {"runs": runs}, "SELECT track, weight_by, pay FROM settings")
-    assert row.row(0) == (0.5, "family", "signal")
 
 
 def test_curriculum_by_hand(of_world: duckdb.DuckDBPyConnection) -> None:

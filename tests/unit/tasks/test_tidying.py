@@ -77,10 +77,6 @@ def test_a_failure_is_a_warning(
     assert "kept all weights: a record is damaged" in record.getMessage()
 
 
-def test_the_preset_laptop_keeps_few_weights() -> None:
-    assert resolve("laptop").execution.keep_checkpoints == 1
-
-
 def end_with(error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """End a run whose small files cannot be merged."""
 

@@ -19,6 +19,7 @@ from transformers import (
 
 from genenv_core.config.sections.updates import GrpoConfig, RwrConfig
 from genenv_core.config.sections.warm_start import WarmStartConfig
+from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.updates.grpo import GrpoRequest
 from genenv_core.training.updates.rwr import RwrRequest
 from genenv_core.training.updates.warm_start import SftRequest
@@ -26,6 +27,9 @@ from genenv_core.types import Policy
 
 VOCABULARY = 40
 PAD, EOS = 0, 1
+
+Gradient = dict[str, torch.Tensor]
+"""Of each trained weight, by its name."""
 
 
 def tiny_checkpoint(
@@ -94,7 +98,30 @@ def token_logprobs(model: Any, row: dict[str, Any], temperature: float = 1.0) ->
     return scaled.gather(1, torch.tensor(row["completion_ids"]).unsqueeze(1)).squeeze(1)
 
 
-def relative_error(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
+def moved(policy: Path, seed: int) -> Any:
+    """Return the model of a checkpoint with a little noise on every weight."""
+    model, generator = load(policy), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def noted_gradients(patch: pytest.MonkeyPatch) -> list[Gradient]:
+    """Return a list that fills with the gradient of each optimizer step of every trainer."""
+    seen: list[Gradient] = []
+    original = StepTrainer._get_grad_norm
+
+    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
+        named = model.named_parameters()
+        seen.append({name: p.grad.clone() for name, p in named if p.grad is not None})
+        return original(self, model, grad_norm)
+
+    patch.setattr(StepTrainer, "_get_grad_norm", record)
+    return seen
+
+
+def relative_error(actual: Gradient, expected: Gradient) -> float:
     """Return how far gradients are apart, in the length of the expected one."""
     assert actual.keys() == expected.keys()
     difference = sum(float((actual[n] - expected[n]).square().sum()) for n in actual)

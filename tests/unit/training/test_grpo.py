@@ -37,6 +37,7 @@ from tests.unit.training.builders_training import (
     grpo_of,
     grpo_rows,
     load,
+    moved,
     relative_error,
     tiny_checkpoint,
     token_logprobs,
@@ -62,11 +63,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def older(policy: Path) -> Any:
     """Return a model near the policy, whose ratios lie on both sides of the clip range."""
-    model, generator = load(policy), torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-    return model
+    return moved(policy, 7)
 
 
 def update(

@@ -19,7 +19,6 @@ import torch
 from genenv_core.canonical import file_sha256
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import ConfigError, GenenvError
-from genenv_core.training.grpo.stored import RolloutTrainer
 from genenv_core.training.own.checking import check_losses
 from genenv_core.training.requests import TrainerCheckpoints, UpdateResult
 from genenv_core.training.updates.algorithm import advantages_of, check_passes, get_algorithm
@@ -27,9 +26,11 @@ from genenv_core.training.updates.own import OwnRequest
 from genenv_core.training.updates.table import UPDATES, run_update
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
+    Gradient,
     grpo_of,
     grpo_rows,
     load,
+    noted_gradients,
     relative_error,
     tiny_checkpoint,
     token_logprobs,
@@ -43,8 +44,6 @@ CHECKING = "genenv_core/training/own/checking.py"
 ALGORITHM = "genenv_core/training/updates/algorithm.py"
 SIZE = 4
 
-Gradient = dict[str, torch.Tensor]
-
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,18 +52,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
-    """Return a list that fills with the gradient of each optimizer step."""
-    seen: list[Gradient] = []
-    original = RolloutTrainer._get_grad_norm
-
-    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
-        seen.append(
-            {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
-        )
-        return original(self, model, grad_norm)
-
-    monkeypatch.setattr(RolloutTrainer, "_get_grad_norm", record)
-    return seen
+    return noted_gradients(monkeypatch)
 
 
 def own(

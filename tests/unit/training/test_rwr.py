@@ -1,11 +1,11 @@
 """Reward-weighted regression with the real TRL trainer on tiny models, and its KL cap.
 
 Invariants: the gradients of the weighted likelihood and of the KL equal hand-written ones, and the
-KL's equals finite differences; weights act row by row; the likelihood is of the rows with a weight
-and the KL along those on the leash, whichever those are; the reported KL is the brute-force one of
-the saved weights; micro-batches change nothing but rounding; above the cap an update pulls or rolls
-back, ends under the cap if any state was, and never returns its own start; both trainers give equal
-bits in another process.
+KL's equals finite differences; the likelihood is of the rows with a weight and the KL along those
+on the leash, whichever those are; the reported KL is the brute-force one of the saved weights;
+micro-batches change nothing but rounding; above the cap an update pulls or rolls back, ends under
+the cap if any state was, and never returns its own start; both trainers give equal bits in another
+process.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ from genenv_core.training.updates.table import run_update
 from tests.examples import many, some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
+    Gradient,
     grpo_of,
     grpo_rows,
     load,
     mixed_rows,
+    moved,
+    noted_gradients,
     relative_error,
     rwr_of,
     rwr_rows,
@@ -54,8 +57,6 @@ from tests.unit.training.builders_training import (
 TRAINER = "genenv_core/training/rwr/trainer.py"
 REFERENCE = "genenv_core/training/rwr/reference.py"
 
-Gradient = dict[str, torch.Tensor]
-
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -65,12 +66,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def initial(policy: Path) -> Path:
     """Return a checkpoint whose KL to the policy is some nats a sequence."""
-    model, generator = load(policy), torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
     path = policy.parent / "initial"
-    model.save_pretrained(path)
+    moved(policy, 5).save_pretrained(path)
     AutoTokenizer.from_pretrained(policy).save_pretrained(path)
     return path
 
@@ -91,16 +88,7 @@ def update(
 
 @pytest.fixture
 def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
-    """Return a list that fills with the gradient of each optimizer step."""
-    seen: list[Gradient] = []
-    original = rwr.WeightedRegressionTrainer._get_grad_norm
-
-    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
-        seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        return original(self, model, grad_norm)
-
-    monkeypatch.setattr(rwr.WeightedRegressionTrainer, "_get_grad_norm", record)
-    return seen
+    return noted_gradients(monkeypatch)
 
 
 def sequence_kl(model: Any, reference: Any, rows: list[dict[str, Any]]) -> torch.Tensor:
@@ -176,25 +164,6 @@ def test_pulling_gradient_is_the_kl_alone_and_matches_finite_differences(
     assert float(gradients[0][name][at]) == pytest.approx(slope, rel=1e-3)
 
 
-def test_doubling_a_rows_weight_adds_that_rows_gradient(
-    tmp_path: Path, policy: Path, initial: Path, gradients: list[Gradient]
-) -> None:
-    rows = rwr_rows(6)
-    for row in rows:
-        row["weight"] = 1.0
-    heavier = [dict(row) for row in rows]
-    heavier[2]["weight"], heavier[4]["weight"] = 1.75, 0.25
-    for name, version in (("even", rows), ("heavy", heavier)):
-        update(tmp_path, policy, initial, version, steps=1, kl_coef=0, name=name)
-    model = load(policy)
-    moved = [row | {"weight": by} for row, by in ((rows[2], 0.75), (rows[4], -0.75))]
-    own = sum(len(row["completion_ids"]) for row in moved)
-    tokens = sum(len(row["completion_ids"]) for row in rows)
-    expected = gradient_of(model, weighted_nll(model, moved) * own / tokens)
-    difference = {name: gradients[1][name] - gradients[0][name] for name in expected}
-    assert relative_error(difference, expected) < 1e-4
-
-
 def test_kl_reported_is_the_brute_force_one_of_the_saved_weights(
     tmp_path: Path, policy: Path, initial: Path
 ) -> None:
@@ -255,17 +224,6 @@ def test_rows_of_the_kl_alone_take_no_step_and_no_likelihood(
     alone = update(tmp_path, policy, initial, learned, **options, name="alone")
     assert both.steps == alone.steps == 3  # half of six rows
     assert both.metrics["nll"] == pytest.approx(alone.metrics["nll"], rel=1e-5)
-
-
-def test_updates_raise_the_likelihood_of_heavy_rows(tmp_path: Path, policy: Path) -> None:
-    rows = rwr_rows(6)
-    for index, row in enumerate(rows):
-        row["weight"] = 1.8 if index < 3 else 0.2
-    result = update(tmp_path, policy, policy, rows, steps=8, learning_rate=1e-3)
-    before, after = load(policy), load(result.checkpoint)
-    with torch.no_grad():
-        gains = [float((token_logprobs(after, r) - token_logprobs(before, r)).sum()) for r in rows]
-    assert sum(gains[:3]) > sum(gains[3:]) and min(gains[:3]) > 0
 
 
 def test_pull_brings_the_kl_under_the_cap_and_goes_on_learning(

@@ -21,14 +21,15 @@ from genenv_core.engines.adapters import ADAPTER_WEIGHTS
 from genenv_core.errors import Stopped, TrainingError
 from genenv_core.training.loop.checkpoints import request_digest
 from genenv_core.training.requests import TrainerCheckpoints
-from genenv_core.training.sft import trainer as sft
 from genenv_core.training.updates.table import run_update
 from genenv_core.training.updates.warm_start import SftRequest
 from genenv_core.types import Policy
 from tests.examples import some
 from tests.mutations import mutation
 from tests.unit.training.builders_training import (
+    Gradient,
     load,
+    noted_gradients,
     random_rows,
     relative_error,
     sft_of,
@@ -44,8 +45,6 @@ STEPS = "genenv_core/training/loop/steps.py"
 SHARDS = "genenv_core/training/policies/shards.py"
 CHECKPOINTS = "genenv_core/training/loop/checkpoints.py"
 
-Gradient = dict[str, torch.Tensor]
-
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -54,16 +53,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
-    """Return a list that fills with the gradient of each optimizer step."""
-    seen: list[Gradient] = []
-    original = sft.ExampleTrainer._get_grad_norm
-
-    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
-        seen.append({name: p.grad.clone() for name, p in model.named_parameters()})
-        return original(self, model, grad_norm)
-
-    monkeypatch.setattr(sft.ExampleTrainer, "_get_grad_norm", record)
-    return seen
+    return noted_gradients(monkeypatch)
 
 
 def nll(model: Any, rows: list[dict[str, Any]]) -> torch.Tensor:

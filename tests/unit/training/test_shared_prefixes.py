@@ -34,7 +34,6 @@ from genenv_core.config.load import resolve
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.exchange.external import given_to
-from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies import prefixes
 from genenv_core.training.policies.completions import completion_logits, laid_out
@@ -46,10 +45,12 @@ from tests.mutations import mutation
 from tests.unit.builders_engine import tiny_tokenizer
 from tests.unit.plugged import domain_of
 from tests.unit.training.builders_training import (
+    Gradient,
     grpo_of,
     grpo_rows,
     load,
     mixed_rows,
+    noted_gradients,
     random_rows,
     relative_error,
     rwr_of,
@@ -71,7 +72,6 @@ PROMPTS = [[5, 6, 7], [5, 6, 7], [5, 9], [5, 6, 7], [5, 6]]
 """Two attempts of one prompt are equal, one prompt is the beginning of another."""
 COMPLETIONS_OF = [[8, 3, 1], [8, 4, 1], [7, 1], [8, 3, 1], [7, 8, 2]]
 
-Gradient = dict[str, torch.Tensor]
 Result = TypeVar("Result")
 
 
@@ -82,17 +82,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gradients(monkeypatch: pytest.MonkeyPatch) -> list[Gradient]:
-    """Return a list that fills with the gradient of each optimizer step."""
-    seen: list[Gradient] = []
-    original = StepTrainer._get_grad_norm
-
-    def record(self: Any, model: Any, grad_norm: Any = None) -> float:
-        named = model.named_parameters()
-        seen.append({name: p.grad.clone() for name, p in named if p.grad is not None})
-        return original(self, model, grad_norm)
-
-    monkeypatch.setattr(StepTrainer, "_get_grad_norm", record)
-    return seen
+    return noted_gradients(monkeypatch)
 
 
 def computed(work: Callable[[], Result]) -> tuple[Result, int]:

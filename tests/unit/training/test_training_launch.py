@@ -49,6 +49,7 @@ from tests.unit.training.builders_training import (
     grpo_rows,
     load,
     mixed_rows,
+    moved,
     rwr_of,
     rwr_rows,
     tiny_checkpoint,
@@ -85,11 +86,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("launch")
     tiny_checkpoint(path / "policy", seed=1)
     tiny_checkpoint(path / "other", seed=1)
-    model, generator = load(path / "other"), torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn(parameter.shape, generator=generator))
-    model.save_pretrained(path / "other")
+    moved(path / "other", 7).save_pretrained(path / "other")
     return path
 
 

@@ -264,11 +264,6 @@ def test_seconds_count_time_with_an_attempt_running_once(
         assert query(con, "SELECT seconds FROM epochs")["seconds"].to_list() == [expected]
 
 
-def test_sample_runs_seconds_by_hand(con: duckdb.DuckDBPyConnection) -> None:
-    rows = query(con, "SELECT seconds FROM epochs")
-    assert rows["seconds"].to_list() == pytest.approx([5.0, 5.0])
-
-
 def test_view_near_alpha_holds_the_kept_tasks(con: duckdb.DuckDBPyConnection) -> None:
     rows = query(con, "SELECT task_id, distance, r_env FROM near_alpha ORDER BY task_id").rows()
     assert [row[0] for row in rows] == [
