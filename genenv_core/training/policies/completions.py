@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from genenv_core.engines.prefixes import common_tokens
 
@@ -49,17 +50,22 @@ def in_order(rows: Sequence[int], prompts: Rows, completions: Rows, *, shared: b
 
 def completion_logits(model: Any, batch: dict[str, Any]) -> Any:
     """Return the logits at each completion position of such rows, shape (tokens, V), float32."""
-    inputs, chosen = batch["inputs"], batch["chosen"]
-    if "ends" not in inputs:
-        return model(**inputs, use_cache=False).logits[chosen].float()
-    logits = model(
-        input_ids=inputs["input_ids"],
-        position_ids=inputs["position_ids"],
-        attention_mask=_paths(inputs["ends"]),
-        logits_to_keep=inputs["logits_to_keep"],
-        use_cache=False,
-    ).logits
-    return logits[0, chosen].float()
+    inputs, chosen = dict(batch["inputs"]), batch["chosen"]
+    shared = "ends" in inputs
+    if shared:
+        inputs["attention_mask"] = _paths(inputs.pop("ends"))
+    logits = model(**inputs, **_alone(model), use_cache=False).logits
+    return (logits[0, chosen] if shared else logits[chosen]).float()
+
+
+def _alone(model: Any) -> dict[str, bool]:
+    """Return what keeps a model from making more than logits, where its configuration asks for it.
+
+    A loss that balances experts takes no mask of shared rows.
+    """
+    known = next(one for one in model.modules() if isinstance(one, PreTrainedModel))
+    asked = getattr(known.config.get_text_config(), "output_router_logits", False)
+    return {"output_router_logits": False} if asked else {}
 
 
 def completion_logprobs(
