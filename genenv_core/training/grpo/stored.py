@@ -59,6 +59,7 @@ from genenv_core.training.policies.completions import completion_logprobs
 from genenv_core.training.policies.heads import at_once, tiles_agree
 from genenv_core.training.policies.ranks import cut
 from genenv_core.training.policies.reference import frozen, load_reference
+from genenv_core.training.policies.shards import reshard
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.updates.grpo import GrpoRequest
 
@@ -294,6 +295,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         """Return whether TRL's tiled head scores rows of this model right; seen once."""
         if self._agrees is None:
             self._agrees = tiles_agree(self.model, self.vocabulary, self.temperature)
+            reshard(self.model)
         return self._agrees
 
     def _scales(self, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from transformers import (
     ModernBertDecoderForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PhimoeConfig,
     PhimoeForCausalLM,
     RobertaConfig,
@@ -44,6 +46,7 @@ from transformers import (
     XGLMForCausalLM,
 )
 
+from genenv_core.errors import TrainingError
 from genenv_core.training.grpo import stored
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import all_logits_fit
@@ -227,6 +230,34 @@ def test_an_update_computes_what_is_sampled_from(tmp_path: Path, name: str) -> N
     """What a model does in training alone is no part of an update, with checkpointing or not."""
     torch.manual_seed(0)
     check_ratios(tmp_path, NOISY[name](), gradient_checkpointing=name == "falcon")
+
+
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+}
+
+
+@mutation(
+    "rows are longer than their angles are steady", "genenv_core/training/loop/rows.py",
+    "if most is not None and length > most:", "if False:",
+)  # fmt: skip
+def test_rows_that_would_turn_each_others_positions_are_refused(tmp_path: Path) -> None:
+    """Phi-3 turns every token otherwise where the longest row of a batch is beyond a length."""
+    folder = tiny_checkpoint(tmp_path / "policy")
+    torch.manual_seed(0)
+    config = Phi3Config(**ROTARY, rope_parameters=LONGROPE, original_max_position_embeddings=12)
+    Phi3ForCausalLM(config).save_pretrained(folder)
+    rows = grpo_rows(1, 4, sampler=load(folder), prompt=(6, 6), completion=(2, 4))
+    fits = run_update(grpo_of(tmp_path, "fits", rows, folder, passes=1))
+    assert fits.metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
+    rows[2] |= grpo_rows(1, 1, sampler=load(folder), prompt=(9, 9), completion=(4, 4))[0]
+    rows[2] |= {key: rows[1][key] for key in ("group_id", "reward")} | {"reward": 0.5}
+    message = r"'g000': 14 tokens, .* beyond 12: lower rollout\.max_length so that"
+    with pytest.raises(TrainingError, match=message):
+        run_update(grpo_of(tmp_path, "refused", rows, folder, passes=1))
 
 
 def check_ratios(tmp_path: Path, model: Any, **options: Any) -> None:
