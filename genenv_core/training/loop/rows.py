@@ -40,7 +40,7 @@ def read_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RowRoom:
     """What rows must fit into: a `vocabulary`, and `positions` where a model has a limit of them.
 
     See `steady_positions`: `field` of the configuration bounds the rows, if one does.
@@ -56,7 +56,7 @@ def check_room(
     keys: Sequence[str],
     prompts: Sequence[list[int]],
     completions: Sequence[list[int]],
-    room: Room,
+    room: RowRoom,
 ) -> None:
     """Raise `TrainingError` for the first row with a token or a position outside of `room`."""
     size, most = room.vocabulary, room.positions

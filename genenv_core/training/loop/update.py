@@ -33,7 +33,7 @@ from genenv_core.engines.transformers.unloaded import steady_positions
 from genenv_core.errors import GenenvError, OutOfMemory, TrainingError, one_line
 from genenv_core.machine.freeing import trim
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
-from genenv_core.training.loop.rows import Room
+from genenv_core.training.loop.rows import RowRoom
 from genenv_core.training.loop.steps import train_quietly
 from genenv_core.training.memory.estimate import GB, fitted
 from genenv_core.training.policies import ranks
@@ -51,7 +51,7 @@ _ONE_UPDATE = threading.RLock()
 class StoredRows(Protocol):
     """The rows of an update, checked as far as possible without its model."""
 
-    def check_room(self, room: Room) -> None:
+    def check_room(self, room: RowRoom) -> None:
         """Raise `TrainingError` when a row does not fit into what a model has room for."""
         ...
 
@@ -91,7 +91,7 @@ def _computed(
     ):
         policy = load_policy(request.checkpoint, request.training)
         bound = UPDATES[request.loss].bound
-        rows.check_room(Room(policy.vocabulary, steady_positions(policy.config), bound))
+        rows.check_room(RowRoom(policy.vocabulary, steady_positions(policy.config), bound))
         if request.training.shares_rows:
             check_prefixes(policy.model, request.checkpoint)
         trainer = trainer_of(policy, rows, request, keeper.folder or work)
