@@ -207,6 +207,12 @@ def test_the_reference_scores_each_row_once(
     by="unit/training/test_grpo_scoring.py::"
     "test_a_row_has_the_logprobs_that_it_has_alone[gpt2]",
 )  # fmt: skip
+@mutation(
+    "rows of GRPO are scored at temperature 1", COMPLETIONS,
+    "(completion_logits(model, batch) / temperature)", "completion_logits(model, batch)",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_a_row_has_the_logprobs_that_it_has_alone[gpt2]",
+)  # fmt: skip
 @pytest.mark.parametrize("name", some(MODELS, ("gpt2", "modernbert", "hunyuan")))
 def test_a_row_has_the_logprobs_that_it_has_alone(tmp_path: Path, name: str) -> None:
     """Groups have prompts of several lengths, and a sampler's logprobs are those of a row alone."""
@@ -264,9 +270,9 @@ def check_ratios(tmp_path: Path, model: Any, **options: Any) -> None:
     """Assert that an update on what a model sampled has the ratio 1 at each token."""
     folder = tiny_checkpoint(tmp_path / "policy")
     model.save_pretrained(folder)
-    rows = grpo_rows(3, 4, sampler=load(folder), prompt=(3, 20))
+    rows = grpo_rows(3, 4, sampler=load(folder), prompt=(3, 20), temperature=0.7)
     assert len({len(row["prompt_ids"]) for row in rows}) > 1
-    settings = {"passes": 1, "groups_per_step": 3, "micro_batch_rows": 12}
+    settings = {"passes": 1, "groups_per_step": 3, "micro_batch_rows": 12, "temperature": 0.7}
     done = run_update(grpo_of(tmp_path, "out", rows, folder, **settings, **options))
     assert done.metrics["ratio_mean"] == pytest.approx(1, abs=1e-4)
     assert done.metrics["ratio_max"] == pytest.approx(1, abs=1e-4)

@@ -169,10 +169,6 @@ GRPO: dict[str, dict[str, Any]] = {
 }
 
 
-@mutation(
-    "rows of GRPO are scored at temperature 1", COMPLETIONS,
-    "(completion_logits(model, batch) / temperature)", "completion_logits(model, batch)",
-)  # fmt: skip
 @pytest.mark.parametrize("case", some(GRPO, ("plain",)))
 def test_grpo_has_the_loss_and_the_gradient_of_padded_rows(
     tmp_path: Path, policy: Path, gradients: list[Gradient], case: str
