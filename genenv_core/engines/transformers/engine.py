@@ -33,6 +33,7 @@ from genenv_core.engines.transformers.kv_cache import (
 from genenv_core.engines.transformers.loading import give_back, load_model, torch_threads
 from genenv_core.engines.transformers.sampling import check_params, choose_tokens, uniform_streams
 from genenv_core.engines.transformers.token_logprobs import score_tokens
+from genenv_core.engines.transformers.unloaded import steady_positions
 from genenv_core.errors import EngineError
 from genenv_core.types import Completion, FinishReason, Grammar, SampleRequest, SamplingParams
 
@@ -79,7 +80,8 @@ class TransformersEngine:
         config = model.config.get_text_config()
         self._vocab_size = int(model.get_input_embeddings().weight.shape[0])
         # Architectures without position limits (ALiBi, recurrent ones) do not have the setting.
-        self._max_positions = int(getattr(config, "max_position_embeddings", None) or 2**31)
+        most = int(getattr(config, "max_position_embeddings", None) or 2**31)
+        self._max_positions = min(most, steady_positions(config) or most)
 
     @classmethod
     def load(cls, checkpoint: Path, *, threads: int, device: Device = "cpu") -> TransformersEngine:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from genenv_core.engines.adapters import base_of, merged
 from genenv_core.errors import ModelError
@@ -67,11 +69,20 @@ def load_base(checkpoint: Path, *, dtype: torch.dtype | str) -> Any:
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-        # Attention keeps its rate as a plain number, which the Dropout modules do not show.
-        for name, value in list(vars(module).items()):
-            if name.endswith("dropout") and isinstance(value, float):
-                setattr(module, name, 0.0)
+        # Attention keeps its rate as a plain number, which the Dropout modules do not show; layers
+        # of Falcon read it from the configuration, which is saved as it is.
+        _end_dropout(module)
+        if isinstance(module, GradientCheckpointingLayer) and "config" in vars(module):
+            module.config = copy.copy(module.config)
+            _end_dropout(module.config)
     return model
+
+
+def _end_dropout(holder: Any) -> None:
+    fields = cast("dict[str, Any]", vars(holder))
+    for name, value in list(fields.items()):
+        if name.endswith("dropout") and isinstance(value, float):
+            setattr(holder, name, 0.0)
 
 
 def give_back() -> None:

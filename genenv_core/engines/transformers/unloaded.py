@@ -93,6 +93,26 @@ def partial_attention(config: Any) -> str:
     return f"layer_types {', '.join(others)}" if others else ""
 
 
+def steady_positions(config: Any) -> int | None:
+    """Return how many tokens a text may have before its length moves its angles; None: any number.
+
+    Beyond them the rotary embeddings "dynamic" and "longrope" of transformers turn every position
+    anew, by the longest row of a batch: a row's logprobs then depend on the rows beside it, and
+    cached tokens keep the angles of the shorter text.
+    """
+    stored = config.get_text_config().to_dict()
+    rotary = stored.get("rope_parameters") or {}
+    kinds = [one for one in rotary.values() if isinstance(one, dict)] or [rotary]
+    limits: list[int] = []
+    for one in kinds:
+        kind = one.get("rope_type")
+        if kind == "dynamic":
+            limits.append(stored["max_position_embeddings"])
+        if kind == "longrope":
+            limits.append(one["original_max_position_embeddings"])
+    return min(limits, default=None)
+
+
 def shares_nothing(checkpoint: object, why: str) -> str:
     """Return the error about a model that cannot share prefixes (`training.rows`)."""
     return (

@@ -13,7 +13,7 @@ from trl.trainer.utils import pad
 
 from genenv_core.algorithm.advantages import EQUAL_REWARDS
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.loop.rows import RowRoom, check_room, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
 from genenv_core.training.policies.ranks import cut
 from genenv_core.training.updates.grpo import GrpoRequest
@@ -143,9 +143,9 @@ class StoredRollouts:
             tensors[f"{name}_mask"] = pad(ones, padding_side=side)
         return tensors
 
-    def check_vocabulary(self, size: int) -> None:
+    def check_room(self, room: RowRoom) -> None:
         groups = [group for group in self.groups for _ in range(self.group_size)]
-        check_vocabulary("group_id", groups, self.prompt_ids, self.completion_ids, size)
+        check_room("group_id", groups, self.prompt_ids, self.completion_ids, room)
 
 
 def _check(frame: pl.DataFrame, group_size: int) -> None:

@@ -46,6 +46,7 @@ from genenv_core.engines.transformers.loading import load_model
 from genenv_core.errors import TrainingError
 from genenv_core.training.grpo.batches import StoredRollouts
 from genenv_core.training.grpo.taught import GroupInfluence, ScoredAnswer
+from genenv_core.training.loop.rows import RowRoom
 from genenv_core.training.loop.update import alone
 from genenv_core.training.policies.completions import (
     completion_logits,
@@ -82,7 +83,7 @@ def influence(request: GrpoRequest, answers: Sequence[ScoredAnswer]) -> list[Gro
         # A difference of logprobs would drown in the rounding of bfloat16.
         exact = request.training.model_copy(update={"precision": "float32"})
         policy = load_policy(request.checkpoint, exact)
-        rollouts.check_vocabulary(policy.vocabulary)
+        rollouts.check_room(RowRoom(policy.vocabulary))
         model = policy.model.eval().to(request.training.device)
         most, temperature = request.settings.micro_batch_rows, request.temperature
         return _aligned(model, rollouts, answers, request.settings, most, temperature)

@@ -54,11 +54,12 @@ from genenv_core.training.grpo.batches import GroupBatches, StoredRollouts
 from genenv_core.training.grpo.reference import ReferenceScores
 from genenv_core.training.grpo.seen import Seen
 from genenv_core.training.loop.steps import StepTrainer, UpdateOutcome, checked, shared_arguments
-from genenv_core.training.memory.estimate import all_logits_fit
 from genenv_core.training.policies import ranks
-from genenv_core.training.policies.completions import completion_logprobs, counts_positions
+from genenv_core.training.policies.completions import completion_logprobs
+from genenv_core.training.policies.heads import at_once, tiles_agree
 from genenv_core.training.policies.ranks import cut
 from genenv_core.training.policies.reference import frozen, load_reference
+from genenv_core.training.policies.shards import reshard
 from genenv_core.training.policies.weights import LoadedPolicy
 from genenv_core.training.updates.grpo import GrpoRequest
 
@@ -106,6 +107,7 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self._step_groups: list[str] | None = None
         self._step_tensors: dict[str, Any] = {}
         self._scored: tuple[Any, Any] | None = None
+        self._agrees: bool | None = None
         self._max_mismatch, self._mismatch = settings.max_mismatch, dict[str, float]()
         self._to_bootstrap = settings.kl_reference == "bootstrap"
         super().__init__(
@@ -117,6 +119,8 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             rollout_func=self._look_up,
         )
         self.check_processes()
+        if self.training.precision == "bfloat16" and self.training.strategy != "zero3":
+            self._tiles()  # before a step, which rounds
         self.beta = settings.kl_coef
         if reference is not None:
             add_fused_lm_head(reference, temperature=self.temperature)  # as TRL scores any model
@@ -276,9 +280,10 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
     ) -> Any:
         rows = model, input_ids, attention_mask, logits_to_keep
-        shared = self.training.shares_rows
-        own = shared or counts_positions(model)  # TRL's rows of such a model begin at the padding
-        if own or self._at_once(input_ids.size(1), logits_to_keep):
+        training = self.training
+        shared = training.shares_rows
+        whole = shared or at_once(attention_mask, logits_to_keep, self.vocabulary, training)
+        if whole or not self._tiles():
             with self.accelerator.autocast():
                 scored = (*completion_logprobs(*rows, self.temperature, shared=shared), None)
         else:
@@ -287,14 +292,12 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             self._scored = (scored[0].detach(), scored[1].detach())
         return scored
 
-    def _at_once(self, row: int, completion: int) -> bool:
-        """Return whether to score padded rows of so many tokens without TRL's tiled head.
-
-        On a CPU that head computes the logits of the prompts too, which takes three times as long
-        as a step of a small model with short answers.
-        """
-        on_cpu = self.accelerator.device.type == "cpu"
-        return on_cpu and all_logits_fit(self.vocabulary, row, completion, self.training.precision)
+    def _tiles(self) -> bool:
+        """Return whether TRL's tiled head scores rows of this model right; seen once."""
+        if self._agrees is None:
+            self._agrees = tiles_agree(self.model, self.vocabulary, self.temperature)
+            reshard(self.model)
+        return self._agrees
 
     def _scales(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Return what the loss of a micro-batch needs of its step; the reference comes later."""

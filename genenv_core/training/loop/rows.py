@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +39,41 @@ def read_rows(
     return frame
 
 
-def check_vocabulary(
+@dataclass(frozen=True, slots=True)
+class RowRoom:
+    """What rows must fit into: a `vocabulary`, and `positions` where a model has a limit of them.
+
+    See `steady_positions`: `field` of the configuration bounds the rows, if one does.
+    """
+
+    vocabulary: int
+    positions: int | None = None
+    field: str | None = None
+
+
+def check_room(
     key: str,
     keys: Sequence[str],
     prompts: Sequence[list[int]],
     completions: Sequence[list[int]],
-    size: int,
+    room: RowRoom,
 ) -> None:
-    """Raise `TrainingError` for the first row with a token id outside a vocabulary of `size`."""
+    """Raise `TrainingError` for the first row with a token or a position outside of `room`."""
+    size, most = room.vocabulary, room.positions
     for identity, prompt, completion in zip(keys, prompts, completions, strict=True):
         low, high = min(*prompt, *completion), max(*prompt, *completion)
         if low < 0 or high >= size:
             raise TrainingError(
                 f"{key} {identity!r}: token id {low if low < 0 else high} is outside the "
                 f"vocabulary of {size}"
+            )
+        length = len(prompt) + len(completion)
+        if most is not None and length > most:
+            raise TrainingError(
+                f"{key} {identity!r}: {length} tokens, and the rotary embedding of this model "
+                f"(dynamic or longrope) turns each position by the longest row beside it beyond "
+                f"{most}: lower {room.field or 'the length of the examples'} so that prompt and "
+                f"completion have {most} tokens at most"
             )
 
 

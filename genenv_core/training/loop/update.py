@@ -29,9 +29,11 @@ from transformers.utils import logging as hf_logging
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.config.stages import STEPPING
+from genenv_core.engines.transformers.unloaded import steady_positions
 from genenv_core.errors import GenenvError, OutOfMemory, TrainingError, one_line
 from genenv_core.machine.freeing import trim
 from genenv_core.training.loop.checkpoints import CheckpointKeeper
+from genenv_core.training.loop.rows import RowRoom
 from genenv_core.training.loop.steps import train_quietly
 from genenv_core.training.memory.estimate import GB, fitted
 from genenv_core.training.policies import ranks
@@ -49,8 +51,8 @@ _ONE_UPDATE = threading.RLock()
 class StoredRows(Protocol):
     """The rows of an update, checked as far as possible without its model."""
 
-    def check_vocabulary(self, size: int) -> None:
-        """Raise `TrainingError` when a token id lies outside a vocabulary of `size` tokens."""
+    def check_room(self, room: RowRoom) -> None:
+        """Raise `TrainingError` when a row does not fit into what a model has room for."""
         ...
 
 
@@ -88,7 +90,8 @@ def _computed(
         CheckpointKeeper(request, stop) as keeper,
     ):
         policy = load_policy(request.checkpoint, request.training)
-        rows.check_vocabulary(policy.vocabulary)
+        bound = UPDATES[request.loss].bound
+        rows.check_room(RowRoom(policy.vocabulary, steady_positions(policy.config), bound))
         if request.training.shares_rows:
             check_prefixes(policy.model, request.checkpoint)
         trainer = trainer_of(policy, rows, request, keeper.folder or work)

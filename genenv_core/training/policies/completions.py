@@ -28,9 +28,9 @@ def laid_out(prompts: Rows, completions: Rows, *, shared: bool) -> dict[str, Any
     """Return rows as tensors: `inputs` of the model, and what finds the right logits in its output.
 
     `targets` (tokens,) are the ids of all completions, row by row, and `lengths` (rows,) their
-    numbers. `chosen` selects the logits that predict each target. For padded rows, the model's
-    output has the shape (rows, keep, V) and `chosen` is a mask (rows, keep - 1). For shared ones,
-    the output has the shape (1, nodes, V) and `chosen` holds indices of nodes (tokens,).
+    numbers. `chosen` finds the logits that predict each target: the model's output for padded rows
+    has the shape (rows, columns, V) and `chosen` is a mask (rows, columns); for shared ones the
+    output has the shape (1, nodes, V) and `chosen` holds indices of nodes (tokens,).
     """
     layout = _tree(prompts, completions) if shared else _padded(prompts, completions)
     targets = [token for completion in completions for token in completion]
@@ -50,17 +50,22 @@ def in_order(rows: Sequence[int], prompts: Rows, completions: Rows, *, shared: b
 
 def completion_logits(model: Any, batch: dict[str, Any]) -> Any:
     """Return the logits at each completion position of such rows, shape (tokens, V), float32."""
-    inputs, chosen = batch["inputs"], batch["chosen"]
-    if "ends" not in inputs:
-        return model(**inputs, use_cache=False).logits[:, :-1][chosen].float()
-    logits = model(
-        input_ids=inputs["input_ids"],
-        position_ids=inputs["position_ids"],
-        attention_mask=_paths(inputs["ends"]),
-        logits_to_keep=inputs["logits_to_keep"],
-        use_cache=False,
-    ).logits
-    return logits[0, chosen].float()
+    inputs, chosen = dict(batch["inputs"]), batch["chosen"]
+    shared = "ends" in inputs
+    if shared:
+        inputs["attention_mask"] = _paths(inputs.pop("ends"))
+    logits = model(**inputs, **_alone(model), use_cache=False).logits
+    return (logits[0, chosen] if shared else logits[chosen]).float()
+
+
+def _alone(model: Any) -> dict[str, bool]:
+    """Return what keeps a model from making more than logits, where its configuration asks for it.
+
+    A loss that balances experts takes no mask of shared rows.
+    """
+    known = next(one for one in model.modules() if isinstance(one, PreTrainedModel))
+    asked = getattr(known.config.get_text_config(), "output_router_logits", False)
+    return {"output_router_logits": False} if asked else {}
 
 
 def completion_logprobs(
@@ -69,45 +74,21 @@ def completion_logprobs(
     """Return logprobs and entropies of the last `completion` columns of rows.
 
     `ids` and `mask` have the shape (rows, columns): prompts padded on the left, completions on the
-    right. Both results have the shape (rows, completion), with 0 where the mask is 0. Entropies
-    have no gradient. The head computes only the logits that predict a completion.
+    right; the model gets the rows as `laid_out` lays them. Both results have the shape (rows,
+    completion), with 0 where the mask is 0. Entropies have no gradient.
     """
     split = ids.size(1) - completion
-    scored = mask[:, split:].bool()
-    logits = (_tree_logits if shared else _padded_logits)(model, ids, mask.bool(), split)
-    logprobs = (logits / temperature).log_softmax(-1)
-    found = logprobs.gather(1, ids[:, split:][scored].unsqueeze(1)).squeeze(1)
+    scored, real = mask[:, split:].bool(), mask.bool()
+    rows = [(row.tolist(), kept.tolist()) for row, kept in zip(ids, real, strict=True)]
+    prompts = [_kept(row[:split], kept[:split]) for row, kept in rows]
+    completions = [_kept(row[split:], kept[split:]) for row, kept in rows]
+    batch = on_device(laid_out(prompts, completions, shared=shared), ids.device)
+    logprobs = (completion_logits(model, batch) / temperature).log_softmax(-1)
+    found = logprobs.gather(1, batch["targets"].unsqueeze(1)).squeeze(1)
     with torch.no_grad():
         entropies = -(logprobs.exp() * logprobs).sum(-1)
     empty = found.new_zeros(scored.shape)
     return empty.masked_scatter(scored, found), empty.masked_scatter(scored, entropies)
-
-
-def _tree_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
-    rows = [(row.tolist(), kept.tolist()) for row, kept in zip(ids, real, strict=True)]
-    prompts = [_kept(row[:split], kept[:split]) for row, kept in rows]
-    completions = [_kept(row[split:], kept[split:]) for row, kept in rows]
-    batch = on_device(laid_out(prompts, completions, shared=True), ids.device)
-    return completion_logits(model, batch)
-
-
-def _padded_logits(model: Any, ids: Any, real: Any, split: int) -> Any:
-    inputs = {"input_ids": ids, "attention_mask": real.long()}
-    if counts_positions(model):
-        inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-    made = model(**inputs, logits_to_keep=ids.size(1) - split + 1, use_cache=False)
-    return made.logits[:, :-1][real[:, split:]].float()
-
-
-def counts_positions(model: Any) -> bool:
-    """Return whether a model has a weight for each position, as GPT-2.
-
-    Padding on the left would move its rows. Rotary embeddings and ALiBi see distances alone.
-    """
-    known = next(one for one in model.modules() if isinstance(one, PreTrainedModel))
-    config = known.config.get_text_config()
-    rotary = getattr(config, "rope_parameters", None) is not None
-    return not rotary and getattr(config, "max_position_embeddings", None) is not None
 
 
 def on_device(batch: dict[str, Any], device: Any) -> dict[str, Any]:
@@ -123,7 +104,10 @@ def on_device(batch: dict[str, Any], device: Any) -> dict[str, Any]:
 
 
 def _padded(prompts: Rows, completions: Rows) -> dict[str, Any]:
-    """Return right-padded rows."""
+    """Return right-padded rows: what stands behind a row moves nothing in a causal model.
+
+    Padding in front moves the positions of some (GPT-2), and others read it (RWKV, DeepSeek-V4).
+    """
     lengths = torch.tensor([[len(p), len(c)] for p, c in zip(prompts, completions, strict=True)])
     width = int(lengths.sum(1).max())
     position = torch.arange(width)
@@ -131,15 +115,14 @@ def _padded(prompts: Rows, completions: Rows) -> dict[str, Any]:
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         input_ids[row, : len(prompt) + len(completion)] = torch.tensor(prompt + completion)
     first, end = lengths[:, :1], lengths.sum(1, keepdim=True)
-    scored = (position[1:] >= first) & (position[1:] < end)
-    # Logits before the first completion of the batch are never needed.
-    keep = width - int(lengths[:, 0].min()) + 1
+    predicting = (position >= first - 1) & (position < end - 1)
+    keep = predicting.any(0).nonzero().squeeze(1)  # columns with a logit that a row needs
     inputs = {
         "input_ids": input_ids,
         "attention_mask": (position < end).long(),
         "logits_to_keep": keep,
     }
-    return {"inputs": inputs, "chosen": scored[:, scored.size(1) + 1 - keep :]}
+    return {"inputs": inputs, "chosen": predicting[:, keep]}
 
 
 def _tree(prompts: Rows, completions: Rows) -> dict[str, Any]:

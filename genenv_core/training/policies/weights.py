@@ -17,11 +17,14 @@ import copy
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import torch
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from genenv_core.config.sections.training import TrainingConfig
 from genenv_core.engines.adapters import merged
@@ -141,8 +144,24 @@ def load_policy(checkpoint: Path, training: TrainingConfig) -> LoadedPolicy:
     config, generation = copy.deepcopy(model.config), copy.deepcopy(model.generation_config)
     if lora.rank:
         model = add_adapter(model, checkpoint, lora)
+    model.train = partial(_train, ref(model))
     tokenizer = load_tokenizer(checkpoint)
     pad = tokenizer.pad_token
     if pad and tokenizer.pad_token_id >= model.get_input_embeddings().num_embeddings:
         tokenizer.pad_token = tokenizer.eos_token  # was added to the tokenizer, not to the model
     return LoadedPolicy(model, tokenizer, checkpoint, training, kernels, config, generation, pad)
+
+
+def _train(model: ref[Any], mode: bool = True) -> Any:
+    """Let a model be trained as it is sampled from: its parts stay in evaluation.
+
+    In training, models do more than dropout: they skip layers, shake the inputs of a router, draw
+    experts. TRL's loss reads the mode of the whole model, and layers under gradient checkpointing
+    their own.
+    """
+    policy = model()
+    assert policy is not None  # it is what calls this
+    for part in policy.modules():
+        layer = isinstance(part, GradientCheckpointingLayer) and part.gradient_checkpointing
+        part.training = mode and (layer or part is policy)
+    return policy

@@ -10,7 +10,7 @@ import polars as pl
 import torch
 
 from genenv_core.errors import NumericalError, TrainingError
-from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.loop.rows import RowRoom, check_room, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
 from genenv_core.training.policies.completions import in_order, laid_out
 from genenv_core.training.policies.ranks import cut
@@ -46,8 +46,8 @@ class StoredGenerations:
         _check(frame)
         return cls(**{name: frame[name].to_list() for name in frame.columns})
 
-    def check_vocabulary(self, size: int) -> None:
-        check_vocabulary("row_id", self.row_id, self.prompt_ids, self.completion_ids, size)
+    def check_room(self, room: RowRoom) -> None:
+        check_room("row_id", self.row_id, self.prompt_ids, self.completion_ids, room)
 
 
 def _check(frame: pl.DataFrame) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 import polars as pl
 
 from genenv_core.errors import TrainingError
-from genenv_core.training.loop.rows import check_vocabulary, read_rows, refuse
+from genenv_core.training.loop.rows import RowRoom, check_room, read_rows, refuse
 from genenv_core.training.loop.steps import StepBatches
 from genenv_core.training.policies.completions import in_order, laid_out
 from genenv_core.training.policies.ranks import cut
@@ -43,8 +43,8 @@ class Examples:
             )
         return cls(**{name: frame[name].to_list() for name in frame.columns})
 
-    def check_vocabulary(self, size: int) -> None:
-        check_vocabulary("row_id", self.row_id, self.prompt_ids, self.completion_ids, size)
+    def check_room(self, room: RowRoom) -> None:
+        check_room("row_id", self.row_id, self.prompt_ids, self.completion_ids, room)
 
 
 class ExampleBatches(StepBatches):

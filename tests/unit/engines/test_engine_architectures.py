@@ -17,6 +17,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -58,6 +60,19 @@ SMALL_MODELS: dict[str, Callable[[], torch.nn.Module]] = {
             rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
         )
     ),
+    "phi3_longrope": lambda: Phi3ForCausalLM(
+        Phi3Config(
+            **SMALL,
+            pad_token_id=0,
+            original_max_position_embeddings=40,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [4.0] * 4,
+            },
+        )
+    ),
     "gpt2": lambda: GPT2LMHeadModel(
         GPT2Config(vocab_size=VOCAB_SIZE, n_embd=32, n_layer=2, n_head=4, n_positions=128)
     ),
@@ -68,7 +83,15 @@ SMALL_MODELS: dict[str, Callable[[], torch.nn.Module]] = {
 @mutation(
     "dynamic angles are padded", KV_CACHE, '"default", "linear",', '"default", "dynamic", "linear",'
 )
-@pytest.mark.parametrize("name", some(SMALL_MODELS, ("llama_dynamic_rope", "gpt2")))
+@mutation(
+    "texts go on beyond the angles that their first tokens have",
+    "genenv_core/engines/transformers/engine.py",
+    "min(most, steady_positions(config) or most)", "most",
+    by="unit/engines/test_engine_architectures.py::test_other_architectures[phi3_longrope]",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "name", some(SMALL_MODELS, ("llama_dynamic_rope", "phi3_longrope", "gpt2"))
+)
 def test_other_architectures(name: str) -> None:
     torch.manual_seed(0)
     model = SMALL_MODELS[name]().eval()
@@ -80,5 +103,4 @@ def test_other_architectures(name: str) -> None:
     assert len({answer.token_ids for answer in answers}) > len(answers) // 2
     alone = [engine.sample([request], PARAMS)[0] for request in requests[::3]]
     assert [answer.token_ids for answer in alone] == [answer.token_ids for answer in answers[::3]]
-    if name != "llama_dynamic_rope":  # its angles depend on the length of each forward pass
-        assert_close_to_forward(model, requests, answers)
+    assert_close_to_forward(model, requests, answers)

@@ -2,8 +2,9 @@
 
 Invariants: where all logits of padded rows take no more memory than TRL's tiles, a step on a CPU
 computes those of the completions alone, with the same gradient but for rounding; the reference
-scores each row once, whatever the number of passes; a model that has a weight for each position
-has the logprobs of each row alone, whatever stands beside it.
+scores each row once, whatever the number of passes; a row has the logprobs that it has alone,
+whatever stands beside it and whatever the head of its model is, and no update computes what a model
+does in training alone.
 """
 
 from __future__ import annotations
@@ -15,19 +16,41 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    BartConfig,
+    BartForCausalLM,
     BioGptConfig,
     BioGptForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    HunYuanDenseV1Config,
+    HunYuanDenseV1ForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    ModernBertDecoderConfig,
+    ModernBertDecoderForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PhimoeConfig,
+    PhimoeForCausalLM,
+    RobertaConfig,
+    RobertaForCausalLM,
     XGLMConfig,
     XGLMForCausalLM,
 )
 
+from genenv_core.errors import TrainingError
 from genenv_core.training.grpo import stored
 from genenv_core.training.loop.steps import StepTrainer
 from genenv_core.training.memory.estimate import all_logits_fit
+from genenv_core.training.policies import heads
 from genenv_core.training.updates.table import run_update
 from tests.examples import some
 from tests.mutations import mutation
@@ -40,7 +63,8 @@ from tests.unit.training.builders_training import (
     tiny_checkpoint,
 )
 
-STORED = "genenv_core/training/grpo/stored.py"
+HEADS = "genenv_core/training/policies/heads.py"
+COMPLETIONS = "genenv_core/training/policies/completions.py"
 ESTIMATE = "genenv_core/training/memory/estimate.py"
 REFERENCE = "genenv_core/training/grpo/reference.py"
 
@@ -51,13 +75,39 @@ SHAPE: dict[str, Any] = {
     "num_attention_heads": 4,
     "max_position_embeddings": 64,
 }
-POSITIONS: dict[str, Callable[[], Any]] = {
+ROTARY: dict[str, Any] = SHAPE | {
+    "intermediate_size": 48,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
+MODELS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SHAPE, initializer_range=0.3)),
     "opt": lambda: OPTForCausalLM(OPTConfig(**SHAPE, word_embed_proj_dim=32, init_std=0.3)),
     "xglm": lambda: XGLMForCausalLM(XGLMConfig(**SHAPE, init_std=0.3)),
     "biogpt": lambda: BioGptForCausalLM(BioGptConfig(**SHAPE, initializer_range=0.3)),
+    "roberta": lambda: RobertaForCausalLM(RobertaConfig(**ROTARY, is_decoder=True)),
+    "bart": lambda: BartForCausalLM(
+        BartConfig(vocab_size=VOCABULARY, d_model=32, decoder_layers=2, init_std=0.3)
+    ),
+    "modernbert": lambda: ModernBertDecoderForCausalLM(ModernBertDecoderConfig(**ROTARY)),
+    "hunyuan": lambda: HunYuanDenseV1ForCausalLM(HunYuanDenseV1Config(**ROTARY, head_dim=8)),
+    "gemma2": lambda: Gemma2ForCausalLM(
+        Gemma2Config(**ROTARY, head_dim=8, sliding_window=6, final_logit_softcapping=2.0)
+    ),
+    "cohere": lambda: CohereForCausalLM(CohereConfig(**ROTARY, logit_scale=0.3)),
 }
-"""Architectures with learned positions."""
+"""Architectures with learned positions; with a head of more than a matrix; and others."""
+
+SHAKEN: dict[str, Any] = ROTARY | {"num_local_experts": 4, "num_key_value_heads": 4}
+NOISY: dict[str, Callable[[], Any]] = {
+    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**SHAKEN, router_jitter_noise=0.3)),
+    "phimoe": lambda: PhimoeForCausalLM(PhimoeConfig(**SHAKEN)),
+    "opt": lambda: OPTForCausalLM(
+        OPTConfig(**SHAPE, word_embed_proj_dim=32, init_std=0.3, layerdrop=0.5, dropout=0.4)
+    ),
+    "falcon": lambda: FalconForCausalLM(FalconConfig(**SHAPE, hidden_dropout=0.4)),
+}
+"""Models that compute otherwise in training."""
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +116,13 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @mutation(
-    "padded rows on a CPU are scored by TRL's head", STORED,
-    "return on_cpu and all_logits_fit(", "return False and all_logits_fit(",
+    "padded rows on a CPU are scored by TRL's head", HEADS,
+    "return all_logits_fit(", "return False and all_logits_fit(",
 )  # fmt: skip
 @mutation(
-    "logits of a padded row are taken one position late",
-    "genenv_core/training/policies/completions.py",
-    "made.logits[:, :-1][real[:, split:]]", "made.logits[:, 1:][real[:, split:]]",
+    "logits of a padded row are taken one position late", COMPLETIONS,
+    "predicting = (position >= first - 1) & (position < end - 1)",
+    "predicting = (position >= first) & (position < end)",
 )  # fmt: skip
 def test_padded_rows_on_a_cpu_have_the_gradient_of_the_tiled_head(
     tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
@@ -94,7 +144,7 @@ def test_padded_rows_on_a_cpu_have_the_gradient_of_the_tiled_head(
     monkeypatch.setattr(StepTrainer, "_get_grad_norm", record)
     results = []
     for fits in (False, True):
-        monkeypatch.setattr(stored, "all_logits_fit", lambda *_, fits=fits: fits)
+        monkeypatch.setattr(heads, "all_logits_fit", lambda *_, fits=fits: fits)
         settings = {"passes": 1, "micro_batch_rows": 3, "kl_coef": 0.1, "temperature": 0.7}
         results.append(run_update(grpo_of(tmp_path, f"out-{fits}", rows, policy, **settings)))
         assert bool(called) is fits and True not in called
@@ -146,28 +196,83 @@ def test_the_reference_scores_each_row_once(
 
 
 @mutation(
-    "rows of learned positions begin at the padding",
-    "genenv_core/training/policies/completions.py",
-    "    if counts_positions(model):\n", "    if False:\n",
+    "TRL's head scores every model", HEADS, "if share <= min(", "if True or share <= min(",
     by="unit/training/test_grpo_scoring.py::"
-    "test_learned_positions_are_counted_from_where_a_row_begins[gpt2]",
+    "test_a_row_has_the_logprobs_that_it_has_alone[gpt2]",
 )  # fmt: skip
 @mutation(
-    "rows of learned positions are scored by TRL's head", STORED,
-    "own = shared or counts_positions(model)", "own = shared",
+    "the model's own head scores rows with padding in front", COMPLETIONS,
+    "input_ids[row, : len(prompt) + len(completion)] =",
+    "input_ids[row, width - len(prompt) - len(completion) :] =",
     by="unit/training/test_grpo_scoring.py::"
-    "test_learned_positions_are_counted_from_where_a_row_begins[gpt2]",
+    "test_a_row_has_the_logprobs_that_it_has_alone[gpt2]",
 )  # fmt: skip
-@pytest.mark.parametrize("name", some(POSITIONS, ("gpt2",)))
-def test_learned_positions_are_counted_from_where_a_row_begins(tmp_path: Path, name: str) -> None:
+@mutation(
+    "rows of GRPO are scored at temperature 1", COMPLETIONS,
+    "(completion_logits(model, batch) / temperature)", "completion_logits(model, batch)",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_a_row_has_the_logprobs_that_it_has_alone[gpt2]",
+)  # fmt: skip
+@pytest.mark.parametrize("name", some(MODELS, ("gpt2", "modernbert", "hunyuan")))
+def test_a_row_has_the_logprobs_that_it_has_alone(tmp_path: Path, name: str) -> None:
     """Groups have prompts of several lengths, and a sampler's logprobs are those of a row alone."""
-    folder = tiny_checkpoint(tmp_path / name)
+    check_ratios(tmp_path, MODELS[name]())
+
+
+@mutation(
+    "a router is shaken in training", "genenv_core/training/policies/weights.py",
+    "part.training = mode and (layer or part is policy)", "part.training = mode",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_an_update_computes_what_is_sampled_from[mixtral]",
+)  # fmt: skip
+@mutation(
+    "layers drop what their configuration says", "genenv_core/engines/transformers/loading.py",
+    "            _end_dropout(module.config)\n", "",
+    by="unit/training/test_grpo_scoring.py::"
+    "test_an_update_computes_what_is_sampled_from[falcon]",
+)  # fmt: skip
+@pytest.mark.parametrize("name", some(NOISY, ("mixtral", "falcon")))
+def test_an_update_computes_what_is_sampled_from(tmp_path: Path, name: str) -> None:
+    """What a model does in training alone is no part of an update, with checkpointing or not."""
     torch.manual_seed(0)
-    POSITIONS[name]().save_pretrained(folder)
-    rows = grpo_rows(3, 4, sampler=load(folder), prompt=(3, 20))
-    lengths = {len(row["prompt_ids"]) for row in rows}
-    assert len(lengths) > 1
-    settings = {"passes": 1, "groups_per_step": 3, "micro_batch_rows": 12}
-    done = run_update(grpo_of(tmp_path, "out", rows, folder, **settings))
+    check_ratios(tmp_path, NOISY[name](), gradient_checkpointing=name == "falcon")
+
+
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+}
+
+
+@mutation(
+    "rows are longer than their angles are steady", "genenv_core/training/loop/rows.py",
+    "if most is not None and length > most:", "if False:",
+)  # fmt: skip
+def test_rows_that_would_turn_each_others_positions_are_refused(tmp_path: Path) -> None:
+    """Phi-3 turns every token otherwise where the longest row of a batch is beyond a length."""
+    folder = tiny_checkpoint(tmp_path / "policy")
+    torch.manual_seed(0)
+    config = Phi3Config(**ROTARY, rope_parameters=LONGROPE, original_max_position_embeddings=12)
+    Phi3ForCausalLM(config).save_pretrained(folder)
+    rows = grpo_rows(1, 4, sampler=load(folder), prompt=(6, 6), completion=(2, 4))
+    fits = run_update(grpo_of(tmp_path, "fits", rows, folder, passes=1))
+    assert fits.metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
+    rows[2] |= grpo_rows(1, 1, sampler=load(folder), prompt=(9, 9), completion=(4, 4))[0]
+    rows[2] |= {key: rows[1][key] for key in ("group_id", "reward")} | {"reward": 0.5}
+    message = r"'g000': 14 tokens, .* beyond 12: lower rollout\.max_length so that"
+    with pytest.raises(TrainingError, match=message):
+        run_update(grpo_of(tmp_path, "refused", rows, folder, passes=1))
+
+
+def check_ratios(tmp_path: Path, model: Any, **options: Any) -> None:
+    """Assert that an update on what a model sampled has the ratio 1 at each token."""
+    folder = tiny_checkpoint(tmp_path / "policy")
+    model.save_pretrained(folder)
+    rows = grpo_rows(3, 4, sampler=load(folder), prompt=(3, 20), temperature=0.7)
+    assert len({len(row["prompt_ids"]) for row in rows}) > 1
+    settings = {"passes": 1, "groups_per_step": 3, "micro_batch_rows": 12, "temperature": 0.7}
+    done = run_update(grpo_of(tmp_path, "out", rows, folder, **settings, **options))
     assert done.metrics["ratio_mean"] == pytest.approx(1, abs=1e-4)
     assert done.metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
