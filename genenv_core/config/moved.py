@@ -14,6 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from genenv_core.canonical import section_of
 from genenv_core.config.sections.unions.benchmark import BenchmarkSection
+from genenv_core.config.sections.unions.compute import (
+    ComputeSection,
+    TransformersCompute,
+    VllmCompute,
+)
 from genenv_core.config.sections.unions.teacher import TeacherConfig
 from genenv_core.errors import ConfigError
 
@@ -35,6 +40,10 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
     "benchmark": {
         **{name: None for name in ("model", "url", "model_name", "simulator", "attempt_seconds")},
         "request": dict[str, Any](),
+    },
+    "compute": {
+        "device": VllmCompute.device,
+        "vllm": TransformersCompute.vllm.model_dump(mode="json"),
     },
 }
 """Sections while one class had the fields of all alternatives: fields that some of them lack."""
@@ -96,4 +105,5 @@ def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
 _UNIONS: Mapping[str, TypeAdapter[Any]] = {
     "teacher": TypeAdapter(TeacherConfig),
     "benchmark": TypeAdapter(BenchmarkSection),
+    "compute": TypeAdapter(ComputeSection),
 }

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
 from genenv_core.config.moved import with_moved
 from genenv_core.config.sections.benchmark import MeasureConfig
-from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
+from genenv_core.config.sections.compute import ExecutionConfig, VllmServing
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
 from genenv_core.config.sections.data import DataConfig, DomainConfig
 from genenv_core.config.sections.endpoint import EndpointAsking
@@ -32,6 +32,11 @@ from genenv_core.config.sections.unions.benchmark import (
     MeasuredCheckpoint,
     MeasuredEndpoint,
     NoMeasurement,
+)
+from genenv_core.config.sections.unions.compute import (
+    ComputeSection,
+    TransformersCompute,
+    VllmCompute,
 )
 from genenv_core.config.sections.unions.teacher import (
     TEACHERS,
@@ -114,7 +119,7 @@ class RunConfig(Section):
     """Benchmarks that measure the agent."""
     gates: GatesConfig = Field(default_factory=lambda: GatesConfig())
     """Publishing gates."""
-    compute: ComputeConfig = Field(default_factory=lambda: ComputeConfig())
+    compute: ComputeSection = Field(default_factory=lambda: TransformersCompute())
     """Engine and threads."""
     execution: ExecutionConfig = Field(default_factory=lambda: ExecutionConfig())
     """What may change at any time without changing results."""
@@ -367,20 +372,14 @@ class RunConfig(Section):
             )
 
     def _engine(self) -> None:
-        """Refuse what the engine would ignore, and logprobs that it cannot return."""
-        if self.compute.engine != "vllm":
-            for name, section in (("compute", self.compute), ("execution", self.execution)):
-                if section.vllm != type(section.vllm)():
-                    raise ValueError(
-                        f"{name}.vllm does nothing for compute.engine {self.compute.engine}: "
-                        "remove it or set compute.engine to vllm"
-                    )
+        """Refuse servers of another engine, and logprobs that the engine cannot return."""
+        if not isinstance(self.compute, VllmCompute):
+            if self.execution.vllm != VllmServing():
+                raise ValueError(
+                    f"execution.vllm does nothing for compute.engine {self.compute.engine}: "
+                    "remove it or set compute.engine to vllm"
+                )
             return
-        if self.compute.device == "cuda":
-            raise ValueError(
-                "compute.device cuda does nothing for compute.engine vllm, whose "
-                "servers sample where they run: remove it"
-            )
         for name, section in (("generation", self.generation), ("rollout", self.rollout)):
             if section.top_p < 1 and section.temperature != 1:
                 raise ValueError(

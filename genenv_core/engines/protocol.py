@@ -13,7 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from genenv_core.config.sections.compute import ComputeConfig, EngineKind, ExecutionConfig
+from genenv_core.config.sections.compute import EngineKind, ExecutionConfig
+from genenv_core.config.sections.unions.compute import ComputeSection
 from genenv_core.types import Completion, SampleRequest, SamplingParams
 
 
@@ -57,7 +58,7 @@ class EngineSetup:
 
     checkpoint: Path
     digest: str
-    compute: ComputeConfig
+    compute: ComputeSection
     execution: ExecutionConfig
     top_p: float
     durable: Callable[[], Path]

@@ -1,4 +1,4 @@
-"""What runs the numbers, and how the work is carried out."""
+"""The engine vllm, and how the work is carried out."""
 
 from __future__ import annotations
 
@@ -114,20 +114,6 @@ class VllmServing(Section):
                 "run already: remove one of them"
             )
         return self
-
-
-class ComputeConfig(Section):
-    """What runs the numbers; each of these changes results, so each is in the stage keys."""
-
-    engine: EngineKind = "transformers"
-    """Sampling engine: transformers in this process, or vllm behind an HTTP server."""
-    device: Device = "cpu"
-    """Where the engine transformers samples, in float32: on the CPU, or on the first GPU. vLLM's
-    servers sample where they run."""
-    threads: int = Field(default=1, ge=1, le=256)
-    """torch threads of a process. CPU results are bit-for-bit equal only for equal counts."""
-    vllm: VllmConfig = Field(default_factory=lambda: VllmConfig())
-    """Numbers of the engine vllm."""
 
 
 class ExecutionConfig(Section):

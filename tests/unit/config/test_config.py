@@ -576,11 +576,6 @@ def test_validate_on_the_command_line_gives_status_two_and_one_line() -> None:
     [
         (["execution.vllm.concurrency=4"], "execution.vllm does nothing for compute.engine tr"),
         (
-            ["compute.engine=vllm", "compute.device=cuda"],
-            "compute.device cuda does nothing for compute.engine vllm, whose servers sample where",
-        ),
-        (["compute.vllm.dtype=float32"], "compute.vllm does nothing for compute.engine transf"),
-        (
             ["compute.engine=vllm", "rollout.top_p=0.9", "rollout.temperature=0.8"],
             "rollout.top_p 0.9 with rollout.temperature 0.8: vLLM returns logprobs before",
         ),

@@ -41,7 +41,7 @@ def tiny(*overrides: str) -> RunConfig:
 )  # fmt: skip
 @mutation(
     "a field of another teacher is dropped in silence", ALTERNATIVES,
-    'instead = f" in place of {self.name}.{chosen[0]}" if chosen else ""', "continue",
+    'instead = f" in place of {self.name}.{chosen}" if chosen else ""', "continue",
 )  # fmt: skip
 @pytest.mark.parametrize(
     ("overrides", "texts"),

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
+from genenv_core.config.sections.compute import ExecutionConfig
+from genenv_core.config.sections.unions.compute import TransformersCompute
 from genenv_core.engines.protocol import EngineSetup, open_engine
 from genenv_core.engines.transformers.engine import TransformersEngine
 from genenv_core.errors import ModelError
@@ -25,7 +26,7 @@ def test_a_checkpoint_opens_through_the_registry(tmp_path: Path) -> None:
         EngineSetup(
             checkpoint=checkpoint,
             digest="",
-            compute=ComputeConfig(),
+            compute=TransformersCompute(),
             execution=ExecutionConfig(),
             top_p=1.0,
             durable=lambda: tmp_path,

@@ -35,7 +35,6 @@ DIGEST = "0123456789abcdef" * 4
 COMPUTE = "genenv_core/config/sections/compute.py"
 
 BY_NAME = {
-    ("genenv_core/config/schema.py", "self.compute.engine != 'vllm'"): "which settings do nothing",
     ("tasks/policies/sampler.py", "config.compute.engine == 'vllm'"): "answers of tools by grammar",
     ("tasks/rwr_update.py", "config.compute.engine == 'vllm'"): "answers of tools by grammar",
     ("tasks/stage/key.py", "config.compute.engine == 'vllm'"): "whether it samples on a processor",
