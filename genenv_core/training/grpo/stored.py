@@ -119,7 +119,9 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             rollout_func=self._look_up,
         )
         self.check_processes()
-        if self.training.precision == "bfloat16" and self.training.strategy != "zero3":
+        training = self.training
+        may_tile = training.strategy != "zero3" and not training.shares_rows
+        if training.precision == "bfloat16" and may_tile:
             self._tiles()  # before a step, which rounds
         self.beta = settings.kl_coef
         if reference is not None:
