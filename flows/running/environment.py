@@ -81,7 +81,7 @@ def check_working_folder() -> None:
 def past_proxies() -> None:
     """Let every library, here and in child processes, ask this machine's servers directly.
 
-    With HTTP_PROXY or HTTPS_PROXY alone, urllib, requests, httpx and botocore send a request for
+    With HTTP_PROXY and its like alone, urllib, requests, httpx and botocore send a request for
     127.0.0.1 to the proxy, where other servers have that address. Names that are in NO_PROXY
     already stay. Some libraries read the variable in lower case first, others in upper case.
     """

@@ -295,7 +295,7 @@ def test_bits_stay_with_gradient_checkpointing_and_after_an_interruption(
 
 @mutation(
     "an update of shared rows tries TRL's head", "genenv_core/training/grpo/stored.py",
-    "and not training.shares_rows", "and True",
+    "and not self.training.shares_rows", "and True",
 )  # fmt: skip
 def test_bfloat16_products_are_near_those_of_float32(
     tmp_path: Path, policy: Path, gradients: list[Gradient], monkeypatch: pytest.MonkeyPatch
