@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from genenv_core.machine.wrong_values import closest, refusal
 
 CHOICE = "value_error"
-"""The type of Typer's error for a value outside of an option's choices."""
+"""The type that pydantic gives an error about a value outside of an option's choices."""
 
 
 def usage_line(error: Exception) -> str | None:

@@ -104,7 +104,7 @@ def _ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def one_template(checkpoint: Path, named: Mapping[str, str]) -> str:
-    """Return several chat templates as one; `ModelError` where none is the default."""
+    """Return several chat templates as one; raises `ModelError` without a default one."""
     if "default" not in named:
         raise ModelError(
             f"checkpoint {checkpoint}: it has the chat templates {', '.join(sorted(named))}, and "

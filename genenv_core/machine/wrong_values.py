@@ -115,7 +115,7 @@ def _near_to(text: str) -> Iterator[str]:
     """Yield texts like one, the nearest ones first."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     for mark in ("-", "_", ""):
-        # Marks in a row become one, and none stands at an end.
+        # One mark takes the place of several characters, and the ends lose theirs.
         safe = re.sub(r"[^A-Za-z0-9._-]+", mark, plain.strip()).strip("._-")
         for length in (OFFERED, 63, 40):
             cut = safe[:length].rstrip("._-")

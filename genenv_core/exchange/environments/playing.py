@@ -18,6 +18,7 @@ from genenv_core.domains.protocol import Domain, right_turns, tools_of
 from genenv_core.domains.rewards import unrewarded
 from genenv_core.domains.steps import EnvironmentLost, as_observed, stepped
 from genenv_core.domains.tool_calls import OPEN
+from genenv_core.errors import DomainError
 from genenv_core.types import Cause, JsonObject, Message, TaskDraft, Verdict
 
 TASKS = "tasks.jsonl"
@@ -177,6 +178,14 @@ def task_of(line: Mapping[str, Any]) -> ExportedTask:
     """Return the task of a line of `TASKS`."""
     draft = TaskDraft(**{name: line[name] for name in DRAFT})
     return ExportedTask(line["task_id"], draft, line["passport"])
+
+
+def right_attempt(domain: Domain, draft: TaskDraft) -> list[str]:
+    """Return the turns of a right attempt; [] where the domain knows none."""
+    try:
+        return right_turns(domain, draft)
+    except DomainError:
+        return []
 
 
 def _beside(module: str) -> str:

@@ -34,7 +34,7 @@ from genenv_core.exchange.environments import EnvironmentFormat
 from genenv_core.exchange.environments.harbor import folders
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.planning import PlannedFolder, planned_folder
-from genenv_core.exchange.environments.playing import ABOUT, TASKS, task_of
+from genenv_core.exchange.environments.playing import ABOUT, TASKS, right_attempt, task_of
 from genenv_core.exchange.environments.replaying import Replayed, replay, stored_attempts
 from genenv_core.exchange.environments.wording import readme_text, texts
 from genenv_core.exchange.pools.export import Exported, new_folder, size_of
@@ -99,7 +99,7 @@ def _write(folder: Path, planned: PlannedFolder, domain: Domain, lines: list[Jso
     (folder / "LICENSE").write_text(_licence(), encoding="utf-8")
     # OpenEnv asks for an oracle of every task; harbor has one beside each task that has one.
     oracle = planned.format == "openenv" and all(
-        folders.right_attempt(domain, task_of(line).draft) for line in lines
+        right_attempt(domain, task_of(line).draft) for line in lines
     )
     for path, content in texts(planned, len(lines), oracle=oracle).items():
         (folder / path).parent.mkdir(exist_ok=True)

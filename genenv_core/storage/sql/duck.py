@@ -22,6 +22,9 @@ _LOST = re.compile(r'Cannot access file "([^"]+)/\*\*/\*\.parquet"')
 
 _QUOTED = re.compile(r"\n\s*LINE (\d+): (.*)(?:\n( *\^))?")
 
+OF_A_COLUMN = "when casting from source column"
+"""What DuckDB says where a value of a row, and not one in the question, cannot be converted."""
+
 _OF_THE_CATALOG = {"duckdb_views", "duckdb_columns", "duckdb_tables", "duckdb_functions"} | {
     "information_schema", "show", "describe", "pg_catalog", "sqlite_master"
 }  # fmt: skip
@@ -117,10 +120,14 @@ def message_of(error: Exception) -> str:
     return one_line(message, 1000)
 
 
-def with_place(error: Exception) -> str:
-    """Return an error's message, and below it the line at fault with a caret under the place."""
-    # In an error about rows, DuckDB quotes its own wording of the statement and not the person's.
-    found = isinstance(error, duckdb.ProgrammingError) and _QUOTED.search(str(error))
+def with_place(error: Exception, *, executed: bool = False) -> str:
+    """Return an error's message, and below it the line at fault with a caret under the place.
+
+    `executed` says that DuckDB ran the person's own text, and not a relation made of it.
+    """
+    # In an error about the rows of a relation, DuckDB quotes its own wording of the statement.
+    quotes = executed or isinstance(error, duckdb.ProgrammingError)
+    found = quotes and _QUOTED.search(str(error))
     return message_of(error) + (_place(*found.groups("")) if found else "")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from genenv_core.storage.sql.admission import TABLE_FUNCTIONS, refused
-from genenv_core.storage.sql.duck import words_of
+from genenv_core.storage.sql.duck import OF_A_COLUMN, words_of
 from schemas.registry import TABLES
 from schemas.relations import Relation, describe, sql_name, views
 
@@ -35,6 +35,12 @@ _OPEN = {
     "unterminated quoted string": "end the text with ', and write a ' inside of it as ''",
     "unterminated quoted identifier": 'end the name with ", or write a text in single quotes',
 }
+_UNFIT = {
+    OF_A_COLUMN: "TRY_CAST gives NULL where a value does not fit",
+    "Could not convert string": "write a value of this type, or CAST the other side AS VARCHAR",
+}
+"""What to do where a text is not of the type that it is compared with, by words of the error."""
+
 _TABLE_FUNCTION = re.compile(r'Function "(\w+)" is a table function but it was used as a scalar')
 
 
@@ -76,7 +82,8 @@ def with_homes(message: str, sql: str) -> str:
 def with_remedy(message: str) -> str:
     """Return DuckDB's message with what to do, where it says that of no mistake of this kind."""
     first, newline, place = message.partition("\n")
-    remedy = next((f": {what}" for words, what in _OPEN.items() if words in first), "")
+    remedies = (_OPEN | _UNFIT).items()
+    remedy = next((f": {what}" for words, what in remedies if words in first), "")
     if odd := _ODD_WORD.search(first):
         line, _, caret = place.partition("\n")
         # DuckDB takes a misspelt word for a name, and stumbles over the next one.

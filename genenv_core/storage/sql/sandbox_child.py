@@ -30,6 +30,7 @@ from genenv_core.errors import QueryError, TablesError
 from genenv_core.storage.sql.admission import admit
 from genenv_core.storage.sql.confine import confine
 from genenv_core.storage.sql.duck import (
+    OF_A_COLUMN,
     Setup,
     build,
     build_named,
@@ -149,8 +150,21 @@ class _Asking:
 
 def _answer(asking: _Asking, sql: str, left: int | None, out: BinaryIO) -> bool:
     """Write at most `left` rows; return whether there were more."""
-    room = most_bytes = asking.most_bytes
     asking.admit(sql)
+    try:
+        return _write(asking, sql, left, out)
+    except duckdb.ConversionException as error:
+        if OF_A_COLUMN in str(error):  # DuckDB may have read for long before it came to that row
+            raise
+        try:
+            asking.con.execute(sql)  # fails in the same way, and its error quotes the line at fault
+        except duckdb.ConversionException as again:
+            raise QueryError(with_place(again, executed=True)) from error
+        raise
+
+
+def _write(asking: _Asking, sql: str, left: int | None, out: BinaryIO) -> bool:
+    room = most_bytes = asking.most_bytes
     reader = carried(_relation(asking.con, sql)).to_arrow_reader(_BATCH)
     with pa.ipc.new_stream(out, reader.schema) as writer:
         for batch in reader:

@@ -1,4 +1,4 @@
-"""Tries before work what the file system of a root must be able to do.
+"""Tries, before any work, what the file system of a root must be able to do.
 
 Network mounts and file systems in user space (Azure Files, gcsfuse, blobfuse, exFAT, some NFS
 mounts) lack some of it. Without the trial, a run would find out after its first stage.
@@ -33,9 +33,9 @@ class _Missing(Exception):
 def check_abilities(root: Path, folders: Sequence[str], *, links: bool) -> None:
     """Raise StorageError unless the file system of `root` can hold a root.
 
-    It must lock files, create a file exclusively, and replace a file by a rename; with `links`, it
-    must have exclusive hard links. All existing `folders` must be on it, like `root/tmp`, which
-    must exist. The trial runs once a process, and takes less than a millisecond on a disk.
+    The file system must lock files, create a file exclusively, and replace a file by a rename; with
+    `links`, it must have exclusive hard links. All existing `folders` must lie on it, and
+    `root/tmp` must exist. The trial runs once a process, in less than a millisecond on a disk.
     """
     if (root, links) in _tried:
         return
@@ -62,7 +62,7 @@ def check_abilities(root: Path, folders: Sequence[str], *, links: bool) -> None:
 
 
 def is_apart(here: Path, there: Path) -> bool:
-    """Return whether no file can move from one folder to the other; False where one is missing."""
+    """Return whether no file can move between two folders; False where a folder is missing."""
     try:
         if here.stat().st_dev != there.stat().st_dev:
             return True

@@ -1,4 +1,4 @@
-"""Leases with a heartbeat: who is computing a stage, so that nobody else does it meanwhile.
+"""Leases with a heartbeat: they say who computes a stage, so that nobody else does it meanwhile.
 
 They only save work. Commits are idempotent, so a lost or wrongly taken lease costs a second
 computation and nothing else.
@@ -6,7 +6,7 @@ computation and nothing else.
 A holder counts up its lease's beats. A waiter takes a lease over when the count has not changed for
 `ttl_s` seconds of the waiter's own monotonic clock. So no machine compares its clock with another
 one's, and clocks may jump. If the holder ran on this machine and its process has ended, a waiter
-takes over at once.
+takes the lease over at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Lease(SealedRecord):
-    """Who computes a stage; `token` distinguishes two leases of one process, `beats` counts up.
+    """Names who computes a stage; `token` tells two leases of one process apart, `beats` counts up.
 
     `doing` says how far the stage was at the last beat, or is ''.
     """
@@ -53,7 +53,7 @@ class Lease(SealedRecord):
 
 
 class Leases:
-    """The leases of one process in one store; safe for its threads, which may want the same."""
+    """The leases of one process in one store; its threads may share it, and want the same lease."""
 
     def __init__(self, store: Store, ttl_s: float = TTL_S) -> None:
         """Hold leases in this store; every process that uses it needs the same `ttl_s`."""
@@ -80,8 +80,8 @@ class Leases:
             stage: Name of the stage.
             key: Its key.
             finished: Returns the stage's output when somebody finished it, else None.
-            waiting: Called once with the holder's name when somebody else holds the lease.
-            check: Called at every look while waiting; what it raises ends the wait.
+            waiting: Gets the name of each other holder, once, while this process waits.
+            check: Runs at every look of the wait; an error that it raises ends the wait.
         """
         path = paths.lease(stage, key)
         token = self._take(path, paths.manifest(stage, key), waiting, check)
@@ -91,13 +91,13 @@ class Leases:
             self._release(path, token)
 
     def tell(self, stage: str, key: str, doing: str) -> None:
-        """Say how far a stage is that this process computes; the next beat writes it."""
+        """Note how far a stage of this process is; the next beat writes it into the lease."""
         self._doing[paths.lease(stage, key)] = doing
 
     def _take(
         self, path: str, result: str, waiting: Callable[[str], None], check: Callable[[], None]
     ) -> str:
-        """Return the token of the lease, or '' when `result` has appeared meanwhile."""
+        """Return the token of the lease, or '' when `result` appears or changes meanwhile."""
         own = os.getpid()
         mine = Lease(
             host=socket.gethostname(), pid=own, process=identity(own), token=uuid.uuid4().hex
@@ -125,7 +125,7 @@ class Leases:
             time.sleep(POLL_S)
 
     def _is_over(self, path: str, current: bytes, silent: bool) -> bool:
-        """Return whether the holder of a lease is dead, or the lease damaged."""
+        """Return whether the holder of a lease is dead or `silent`, or the lease is damaged."""
         try:
             lease = Lease.from_bytes(current)
         except IntegrityError as error:
@@ -155,7 +155,7 @@ class Leases:
                 self._heart.start()
 
     def _beat(self) -> None:
-        """Count up every held lease, until there is none."""
+        """Count up every held lease, until this process holds no lease."""
         while True:
             time.sleep(self._ttl_s / BEATS_PER_TTL)
             with self._lock:
@@ -198,7 +198,7 @@ def _holder(data: bytes) -> str:
 
 
 def doing(store: Store, stage: str, key: str) -> str:
-    """Return how far a stage is, according to the process that computes it, else ''."""
+    """Return how far a stage is, as its lease says; '' without a readable lease."""
     try:
         return Lease.from_bytes(store.read(paths.lease(stage, key))).doing
     except (NotFound, IntegrityError):

@@ -1,7 +1,8 @@
 """The Store on a local directory.
 
-Commit protocol: write to a temporary name, fsync, then link to the final name. A link is atomic and
-exclusive, where a rename would overwrite a rival's record. Objects are read-only files (0444).
+Commit protocol: the store writes a file with a temporary name, syncs it, then links it to its final
+name. A link is atomic and exclusive, where a rename would overwrite a rival's record. Objects are
+read-only files (0444).
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class LocalStore:
     ) -> None:
         """Open (and create) the directory; raises StorageError when it cannot hold a root.
 
-        It cannot when it is not writable, or fails `check_abilities`, which gets `folders` and
-        `links`. With `writable` False the store makes no check, and the directory may be somebody
-        else's.
+        A directory cannot where this process may not write, or where `check_abilities`, which gets
+        `folders` and `links`, fails. With `writable` False the store makes no check, and the
+        directory may be somebody else's.
         """
         self.root = root.expanduser().absolute()
         self.uri = str(self.root)
@@ -86,7 +87,7 @@ class LocalStore:
         return None
 
     def stats(self, paths: Sequence[str]) -> list[Stat | None]:
-        """Return the size of each object; only its bytes give its digest."""
+        """Return the size of each object, without a digest: only its bytes give that."""
         sizes = [self.size(path) for path in paths]
         return [None if size is None else Stat(size) for size in sizes]
 
@@ -212,8 +213,8 @@ class LocalStore:
                 os.rename(source, aside)
             except FileNotFoundError:
                 return False
-            # Look once more, now that nobody can touch it. A writer that comes now finds no file
-            # and writes anew; one that came just before gets it back.
+            # Look once more, now that nobody can touch the file. A writer that comes now finds no
+            # file and writes anew; one that came just before gets its file back.
             old = aside.stat().st_mtime < than
             if not old:
                 with contextlib.suppress(FileExistsError):
@@ -222,15 +223,15 @@ class LocalStore:
             return old
 
     def snapshot(self) -> LocalStore:
-        """Return itself: its files are as near as any copy of them."""
+        """Return itself: copies of its files would be no nearer."""
         return self
 
     def collecting(self) -> contextlib.AbstractContextManager[object]:
-        """Need no lease: a rename takes an object out of everybody's sight before gc judges it."""
+        """Return a context without a lease: gc renames an object out of sight before it judges."""
         return contextlib.nullcontext()
 
     def delete_folder(self, path: str) -> None:
-        """Remove a folder or a file, out of sight at once; a no-op for a missing one."""
+        """Move a folder or a file out of sight, then remove it; a no-op for a missing one."""
         aside = self.root / "tmp" / uuid.uuid4().hex
         with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
             os.rename(self.root / path, aside)
@@ -239,7 +240,7 @@ class LocalStore:
         shutil.rmtree(aside, ignore_errors=True)
 
     def freed(self, path: str) -> int:
-        """Return the bytes that removing a folder or a file frees, without hard-linked files."""
+        """Return the bytes that `delete_folder` would free, without hard-linked files."""
         files = [self.root / item for item in (path, *self.list(path))]
         with self._errors(self.root / path), contextlib.suppress(FileNotFoundError):
             found = [file.stat() for file in files if file.is_file()]

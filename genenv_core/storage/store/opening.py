@@ -12,7 +12,7 @@ from genenv_core.storage.store.protocol import Store
 
 
 def open_store(root: str, *, writable: bool = True) -> Store:
-    """Return the store at `root`; raises ConfigError for an unknown scheme, else StorageError."""
+    """Return the store at `root`; raises ConfigError for a wrong root, else StorageError."""
     check_slashes(root)
     scheme, separator, rest = root.partition("://")
     if not separator:
@@ -32,7 +32,7 @@ def open_once(root: str) -> Store:
 
 
 def place_of(root: str) -> str:
-    """Return the text of a root whatever folder this process is in, for what is kept by root."""
+    """Return one text for a root, whatever folder this process is in, as a key of caches."""
     check_slashes(root)
     return root if "://" in root else str(Path(root).expanduser().absolute())
 

@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def cache_bytes() -> int:
-    """Return how much the cache may hold; raises ConfigError."""
+    """Return how much the cache may hold; raises ConfigError for a text that gives no size."""
     text = os.environ.get(SIZE) or DEFAULT_SIZE
     found = bytes_in(text)
     if found is None:

@@ -13,16 +13,16 @@ from pathlib import Path
 def machine() -> str:
     """Return an id of this machine, its boot and its set of process ids."""
     names = [socket.gethostname()]
-    with contextlib.suppress(OSError):  # these are Linux's; elsewhere the host name has to do
+    with contextlib.suppress(OSError):  # Linux has both files; elsewhere the host name has to do
         names.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
         names.append(os.readlink("/proc/self/ns/pid"))
     return " ".join(names)
 
 
 def identity(pid: int) -> str:
-    """Return where and when a live process began, '' when there is none.
+    """Return where and when a live process began, '' for a pid without a live process.
 
-    Its time counts ticks since the boot, so neither a jumping clock nor a reused pid makes two
+    The time counts ticks since the boot, so neither a jumping clock nor a reused pid makes two
     processes alike.
     """
     started = _started(pid)
@@ -48,7 +48,7 @@ def _started(pid: int) -> str:
 
 
 def _answers(pid: int) -> str:
-    """Return a mark of a live process if the system does not report its start."""
+    """Return a mark of a live process, else '', on a system that reports no start."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

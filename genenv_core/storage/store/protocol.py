@@ -17,7 +17,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 BATCH = 1000
-"""Most calls to plan ahead, so that a million objects do not need a million of them."""
+"""Most calls that `each` plans ahead: a million objects do not need a million planned calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Store(Protocol):
 
     The caller may rely on: `create` is atomic and exclusive (one winner among racing writers,
     also across machines); a path is either complete or absent; bytes are on disk when a call
-    returns. Raises `NotFound`, `AlreadyExists` and `StorageError`, nothing else.
+    returns; calls raise `NotFound`, `AlreadyExists` and `StorageError`, nothing else.
 
     `home` is this machine's own folder of the root: work in progress, laid-out checkpoints, logs,
     the databases of Prefect and MLflow. For a local directory it is the root itself.
 
-    `at_once` is how many simultaneous calls from threads pay off: 1 where an answer takes no time.
+    `at_once` says how many simultaneous calls pay off: 1 where an answer takes no time.
     """
 
     uri: str
@@ -58,7 +58,7 @@ class Store(Protocol):
         ...
 
     def stats(self, paths: Sequence[str]) -> list[Stat | None]:
-        """Return each object's size and digest, without reading it; None for a missing one."""
+        """Return each object's size and digest, without reading it; None for a missing object."""
         ...
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
@@ -70,7 +70,7 @@ class Store(Protocol):
         ...
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a new object; raises AlreadyExists when the path is taken."""
+        """Write a new object; raises AlreadyExists where the path has one."""
         ...
 
     def replace(self, path: str, data: bytes) -> None:
@@ -82,7 +82,7 @@ class Store(Protocol):
 
         Returns whether it did; among racing callers with one expectation one wins. An object store
         reads bytes and ETag together, compares the bytes, and puts with If-Match on that ETag
-        (If-None-Match: * for None); a refused put is False.
+        (If-None-Match: * for None); when it refuses the put, the call returns False.
         """
         ...
 
@@ -101,7 +101,7 @@ class Store(Protocol):
     def files(self, paths: Sequence[str]) -> list[str]:
         """Return local files with the bytes of immutable objects, for DuckDB to open.
 
-        A missing one keeps its place, under a name that does not exist.
+        A missing object keeps its place, with the name of a file that does not exist.
         """
         ...
 
@@ -118,7 +118,7 @@ class Store(Protocol):
         ...
 
     def modified(self, path: str) -> float | None:
-        """Return when the object was last written or touched, by the store's clock, else None."""
+        """Return when somebody last wrote or touched the object, by the store's clock, or None."""
         ...
 
     def clock(self) -> float:
@@ -142,7 +142,7 @@ class Store(Protocol):
         ...
 
     def delete_older(self, path: str, than: float) -> bool:
-        """Remove an object last written or touched before `than`; return whether it did.
+        """Remove an object that nobody wrote or touched since `than`; return whether it did.
 
         Somebody else's touch counts until the removal.
         """
@@ -157,7 +157,7 @@ class Store(Protocol):
         ...
 
     def delete_folder(self, path: str) -> None:
-        """Remove a path and all objects below it; a no-op when there are none."""
+        """Remove a path and all objects below it; a no-op without any."""
         ...
 
     def freed(self, path: str) -> int:
@@ -166,7 +166,7 @@ class Store(Protocol):
 
 
 def each(store: Store, call: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield what `call` returns for each item, in their order, with `at_once` calls at a time.
+    """Yield what `call` returns for each item, in order, with `at_once` calls at a time.
 
     Raises the error of a call in its place. Calls may be up to `BATCH` items ahead.
     """

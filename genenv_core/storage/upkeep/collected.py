@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 OLDER_THAN_H = 24.0
-"""Longer than any stage's writer works between its first part and its manifest."""
+"""Age in hours; longer than any writer works between its first part and its manifest."""
 
 KEEP_CHECKPOINTS = 3
 
@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class CollectionRule:
-    """What may go: `keep` epochs' checkpoints stay in each run, and everything below the age."""
+    """Says what stays: checkpoints of `keep` epochs a run, all below the age; not `drop_run`."""
 
     keep: int = KEEP_CHECKPOINTS
     older_than_h: float = OLDER_THAN_H
@@ -34,7 +34,7 @@ class CollectionRule:
 
 @dataclass
 class Collectable:
-    """The number of things of a kind that go, and the bytes that they free."""
+    """How many things of a kind go, and how many bytes that frees."""
 
     count: int = 0
     bytes: int = 0
@@ -42,7 +42,7 @@ class Collectable:
 
 @dataclass
 class Collected:
-    """What went, or would go, by kind; `paths` names each."""
+    """What a collection removed, or would remove, by kind; `paths` has the path of each."""
 
     kinds: dict[str, Collectable] = field(default_factory=dict[str, Collectable])
     paths: list[str] = field(default_factory=list[str])

@@ -1,11 +1,11 @@
 """Compacts a long run for queries: writes few merged files beside its many small parts.
 
-Log-structured: the parts of `FAN` finished epochs become a segment of level 1, `FAN` segments of
-one level one of the next, so a row is written about log_FAN(epochs) times and a run of 1,000 epochs
-has some hundred live files. When a run ends, compaction merges the rest into one segment of level 1
-too: a query reads many short runs as quickly as few long ones. Manifests and parts stay as they
-are; see `segments` for when a segment counts. Merging compares every part with its digest, so it
-never copies a damaged one.
+Log-structured: compaction makes a segment of level 1 of the parts of `FAN` finished epochs, and one
+of the next level of `FAN` segments. So it writes a row about log_FAN(epochs) times, and a run of
+1,000 epochs has some hundred live files. When a run ends, compaction merges the rest into one
+segment of level 1 too: a query reads many short runs as quickly as few long ones. Manifests and
+parts stay as they are; `segments` says when a segment counts. Compaction compares every part with
+its digest, so it never copies a damaged one.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ FAN = 16
 """How many epochs, and then segments, make one segment."""
 
 MAX_WAITING = 256
-"""So many small files make a segment, however few their epochs."""
+"""This many small files make a segment, however few their epochs."""
 
 FULL_BYTES = {"scalar": 64 * 2**20, "record": 64 * 2**20, "payload": 8 * 2**20}
-"""Size from which on a file of a kind of table stays as it is, so payload is rarely rewritten."""
+"""Size of files that stay as they are, by kind of table; so compaction rarely rewrites payload."""
 
 
 @dataclass
 class Compacted:
-    """What a compaction did: segments written, files merged, merged files and bytes written."""
+    """Counts of a compaction: segments, files that it merged, files and bytes that it wrote."""
 
     segments: int = 0
     merged: int = 0
@@ -52,7 +52,7 @@ class Compacted:
 
 
 def compact(store: Store, run_id: str) -> Compacted:
-    """Merge the waiting files of a run; log a warning for damage or a full disk, without loss."""
+    """Merge the waiting files of a run; damage or a full disk costs a warning in the log alone."""
     done = Compacted()
     try:
         _compact(store, RunLog(store, run_id), done)
@@ -62,10 +62,10 @@ def compact(store: Store, run_id: str) -> Compacted:
 
 
 def _compact(store: Store, run: RunLog, done: Compacted) -> None:
-    # A segment of outdated epochs does not count, so a snapshot will do.
+    # A snapshot will do, since nobody reads a segment of outdated epochs.
     seen = store.snapshot()
     found = layout(seen, RunLog(seen, run.run_id), int(run.info().config["epochs"]))
-    for path in found.stale:  # before a new one takes the name
+    for path in found.stale:  # before a new segment takes the name
         _retire(store, path, kept=set())
     for segment in found.renewed:  # so that the next look need not read its epochs
         path = paths.segment(run.run_id, segment.first, segment.last)
@@ -89,7 +89,7 @@ def _level_one(
             waiting = []
             pieces.append(span)
             continue
-        if LAST not in span.epochs[0].keys:  # it is not finished
+        if LAST not in span.epochs[0].keys:  # the epoch has not ended
             break
         waiting.append(span)
         if len(waiting) >= FAN or sum(len(item.files) for item in waiting) >= MAX_WAITING:
@@ -103,7 +103,7 @@ def _level_one(
 
 
 def _alike(pieces: Sequence[Segment]) -> int | None:
-    """Return the place of the first `FAN` adjacent segments of one level, None without."""
+    """Return the place of the first `FAN` adjacent segments of one level, None without them."""
     for at in range(len(pieces) - FAN + 1):
         if len({piece.level for piece in pieces[at : at + FAN]}) == 1:
             return at
@@ -166,7 +166,7 @@ def _repeated(pieces: Sequence[Segment]) -> dict[str, tuple[str, ...]]:
 def _merge_files(
     store: Store, table: str, parts: Sequence[Part], done: Compacted
 ) -> tuple[Part, ...]:
-    """Return files with the rows of these, in order; a full one stays as it is."""
+    """Return files with the rows of `parts`, in order; a full file stays as it is."""
     full = FULL_BYTES[spec(table).kind]
     merged: list[Part] = []
     waiting: list[Part] = []

@@ -1,10 +1,10 @@
 """Copies a run from one root to another, whatever kinds of stores they are.
 
-Parts go first, each compared with its digest, then manifests, then the run's records, its
-configuration last: until then the copy is no run. A call skips files that the target has already,
-so the same call continues an interrupted copy.
+A call copies parts first and compares each with its digest, then manifests, then the run's records.
+The configuration comes last, and makes the copy a run. A call skips files that the target has
+already, so the same call continues an interrupted copy.
 
-It does not copy files that belong to a machine: logs, laid-out checkpoints, and the trainer
+A call leaves out files that belong to a machine: logs, laid-out checkpoints, and the trainer
 checkpoints of an interrupted update, which then starts again. A copied run logs to MLflow again.
 """
 
@@ -60,8 +60,8 @@ def copy_run(
 
     Raises:
         ConfigError: there is no such run, or another one has its name in the target.
-        IntegrityError: a part of it is missing or damaged, or the target has another output
-            under one of its keys.
+        IntegrityError: the run lacks a part or has a damaged one, or the target has another
+            output under one of its keys.
     """
     if source.uri == target.uri:
         raise ConfigError(f"{source.uri} is where the run is: name another root to copy it to")
@@ -113,14 +113,14 @@ class _Copy:
         path = paths.run_config(self._run.run_id)
         config = {**info.config, "root": self._target.uri}
         began = info.started_at
-        if known:  # it may have gone on there
+        if known:  # the run may have gone on in the target
             config["epochs"] = max(config["epochs"], known.config["epochs"])
             began = known.started_at
         copied = info.model_copy(update={"config": config, "started_at": began})
         self._target.replace(path, copied.to_bytes())
         return self._done
 
-    # What there is to copy.
+    # What to copy.
 
     def _epochs(self) -> dict[int, dict[str, str]]:
         return {
@@ -144,9 +144,9 @@ class _Copy:
         if retired:
             self._done.retired += 1
             self._records[paths.retired(stage, key)] = retired.to_bytes()
-        elif manifest.checkpoints:  # the target gets back weights that its gc had collected
+        elif manifest.checkpoints:  # the target gets weights back that its gc has collected
             self._whole.append(paths.retired(stage, key))
-        if note := find_foreign(self._source, manifest):  # the copy gets them from there
+        if note := find_foreign(self._source, manifest):  # these parts may lie in another root
             self._lying.update((part.path, note.root) for part in note.parts)
         if origin := find_origin(self._source, stage, key):
             self._records[paths.origin(stage, key)] = origin.to_bytes()
@@ -160,7 +160,7 @@ class _Copy:
             try:
                 data = self._source.read(f"{folder}/{name}")
                 segment = Segment.from_bytes(data)
-            except (NotFound, IntegrityError):  # its epochs do not need it
+            except (NotFound, IntegrityError):  # the epochs do not need their segment
                 continue
             self._add_parts(segment.files)
             self._records[f"{folder}/{name}"] = data
@@ -175,7 +175,7 @@ class _Copy:
                 try:
                     data = self._source.read(path)
                     self._add_parts(Shard.from_bytes(data).parts)
-                except (NotFound, IntegrityError):  # that shard is sampled again
+                except (NotFound, IntegrityError):  # the run samples that shard again
                     continue
                 self._records[path] = data
 
@@ -197,7 +197,7 @@ class _Copy:
             )
         return known
 
-    # Copying it.
+    # Copies.
 
     def _copy_parts(self) -> None:
         parts = list(self._parts.values())
@@ -233,7 +233,7 @@ class _Copy:
         except AlreadyExists:
             there = self._target.read(path)
             self._target.touch(path)
-            if there == data or path.startswith("origins/"):  # it was computed there as well
+            if there == data or path.startswith("origins/"):  # the target computed it as well
                 return
             if not path.startswith("stages/"):
                 self._target.replace(path, data)
@@ -251,8 +251,8 @@ class _Copy:
             other = sorted(stage for stage in keys if known.get(stage, keys[stage]) != keys[stage])
             if other:
                 raise ConfigError(
-                    f"run {self._run.run_id!r} has gone on otherwise in {self._target.uri}: "
-                    f"{other[0]} of epoch {epoch}; choose another root"
+                    f"run {self._run.run_id!r} has another {other[0]} of epoch {epoch} in "
+                    f"{self._target.uri}: choose another root"
                 )
             merged = EpochKeys(epoch=epoch, keys={**known, **keys}).to_bytes()
             if merged == there or self._target.swap(path, there, merged):

@@ -1,14 +1,14 @@
-"""Collects what no run needs any more, oldest first and never what may still be in use.
+"""Collects what no run needs any more, and never what somebody may still use.
 
 gc keeps what the runs of a store name: the outputs of their epochs with all parts, the merged files
-of their segments, the files from which an interrupted stage continues. Of their checkpoints the
-superseded ones go, see `retention`; those of a pinned run stay. Everything else goes once it is
+of their segments, the files from which an interrupted stage continues. It removes superseded
+checkpoints, see `retention`, but not those of a pinned run. It removes everything else once that is
 older than any writer works. A writer touches a part that exists already, and a run touches the
 output that it replaces, so both are young for gc.
 
-Files go in an order in which a reader never finds half: a note of collected weights before them,
-manifests before their parts. A run that finds a manifest in the moment before it goes misses its
-parts, takes that as a miss, and computes the stage again.
+gc removes files in an order in which a reader never finds half: it notes collected weights before
+they go, and removes manifests before their parts. A run that finds a manifest in the moment before
+it goes misses the parts, takes that as a miss, and computes the stage again.
 
 A damaged record could name anything, so gc collects nothing before someone heals it.
 """
@@ -58,8 +58,8 @@ def collect(store: Store, rule: CollectionRule, now: datetime, *, dry_run: bool)
     """Remove what no run needs, or with `dry_run` only list it.
 
     Raises:
-        IntegrityError: a record is damaged, so what it names is unknown.
-        ConfigError: the run to drop is unknown or at work.
+        IntegrityError: a record is damaged, so nobody knows what it names.
+        ConfigError: the store has no run to drop by this name, or the run is pinned or at work.
     """
     with contextlib.nullcontext() if dry_run else store.collecting():
         return _Collection(store, rule, now, dry_run).collect()
@@ -70,9 +70,9 @@ def collect_superseded(
 ) -> Collected:
     """Remove the superseded checkpoints of a run at work; return what went.
 
-    It keeps what `kept_weights` names, of the run as a whole and of its epochs up to `until`, from
-    which a run that plays its epochs again goes on. It also keeps what a pin, another run or any
-    output that keeps its weights needs. Raises IntegrityError as `collect` does.
+    The call keeps what `kept_weights` names, of the run as a whole and of its epochs up to `until`,
+    from which a run that plays its epochs again goes on. It also keeps what a pin, another run or
+    any output that keeps its weights needs. Raises IntegrityError as `collect` does.
     """
     with store.collecting():
         return _Collection(store, CollectionRule(keep, older_than_h=0.0), now, False).superseded(
@@ -138,13 +138,13 @@ class _Collection:
         self._delete("weights", sorted(self._superseded - named), self._old)
         return self._result
 
-    # What is kept.
+    # What stays.
 
     def _run_names(self) -> list[str]:
         return [run for run in self._store.names(paths.runs()) if run != self._dropped]
 
     def _runs(self) -> Runs:
-        """Return the keys of every run by epoch, also of one whose configuration is lost."""
+        """Return the keys of every run by epoch, also of a run without its configuration."""
         names = self._run_names()
         listed = self._each(lambda run: self._store.list(paths.epochs(run)), names)
         pairs = [(run, path) for run, epochs in zip(names, listed, strict=True) for path in epochs]
@@ -167,7 +167,7 @@ class _Collection:
         return {output for draws in found if draws for output in draws.kept}
 
     def _pinned(self, runs: Iterable[str]) -> set[str]:
-        """Return those of some runs that are pinned."""
+        """Return the pinned ones of some runs."""
         names = list(runs)
         records = self._read_all(map(paths.run_labels, names), Labels)
         return {name for name, found in zip(names, records, strict=True) if found and found.pinned}
@@ -177,7 +177,7 @@ class _Collection:
         return {(found.stage, found.key): found for found in listed if found}
 
     def _tried(self) -> set[Keyed]:
-        """Return the output that each run last tried to compute, for each stage of each epoch."""
+        """Return for each run, epoch and stage the output that the run last tried to compute."""
         found: set[Keyed] = set()
         for run in self._run_names():
             last: dict[tuple[str, str], tuple[int, str]] = {}
@@ -204,14 +204,14 @@ class _Collection:
                 yield f"{paths.attempts(run)}/{name}", (event[1], event[2], event[3])
 
     def _leases(self) -> tuple[list[str], set[Keyed]]:
-        """Return the leases of holders that have ended, and the outputs of the others'."""
+        """Return the leases of holders that have ended, and the outputs of the other leases."""
         leases = self._store.list("leases")
         ended = dict(zip(leases, self._each(self._is_dead, leases), strict=True))
         dead = [path for path in leases if ended[path]]
         return dead, {_keyed(path) for path in leases if not ended[path]}
 
     def _is_dead(self, path: str) -> bool:
-        """Return whether the holder of a lease has ended, or is elsewhere and silent for long."""
+        """Return whether the holder of a lease has ended, or is silent on another machine."""
         try:
             lease = Lease.from_bytes(self._store.read(path))
         except (NotFound, IntegrityError):
@@ -231,7 +231,7 @@ class _Collection:
     # What goes.
 
     def _drop(self, run: str) -> None:
-        """Forget a run; its outputs go with all others that no run names."""
+        """Remove a run's records; its outputs go with all others that no run names."""
         if run not in self._run_names():
             # All runs count, so that a user can drop one with a damaged configuration.
             raise ConfigError(no_such_run(run, self._run_names()))
@@ -282,10 +282,10 @@ class _Collection:
         self._store.replace(paths.retired(manifest.stage, manifest.key), note.to_bytes())
 
     def _delete_manifests(self, manifests: dict[Keyed, Manifest], kept: set[Keyed]) -> None:
-        """Remove the manifests that no run names, also from `manifests`, with the notes on them."""
+        """Remove manifests outside of `kept`, also from `manifests`, with the notes on them."""
         gone = manifests.keys() - kept
         if gone and not self._dry_run:
-            gone -= _outputs(self._runs())  # a run may have begun to name one meanwhile
+            gone -= _outputs(self._runs())  # a run may name one by now
         outputs = sorted(gone)
         for output, size in zip(outputs, self._each(self._forget, outputs), strict=True):
             if size is not None:
@@ -320,7 +320,7 @@ class _Collection:
         return kept
 
     def _delete(self, kind: str, files: Sequence[str], than: float) -> list[bool]:
-        """Remove those of some files that are old enough; return which of them go."""
+        """Remove the files that are old enough; return for each whether it goes."""
         sizes = list(self._each(lambda path: self._gone(path, than), files))
         for path, size in zip(files, sizes, strict=True):
             if size is not None:
@@ -358,12 +358,12 @@ class _Collection:
         return self._each(lambda path: self._read(path, kind), files)
 
     def _read(self, path: str, kind: type[D]) -> D | None:
-        """Return a record, None when it has gone meanwhile."""
+        """Return a record, None where it has gone; raises IntegrityError for a damaged one."""
         try:
             return find_record(self._store, path, kind.from_bytes)
         except IntegrityError as error:
             raise IntegrityError(
-                f"nothing is collected while {path} is damaged, since it may name anything: "
+                f"gc collects nothing while {path} is damaged, since it may name anything: "
                 f"{error}; `genenv verify` says what to do"
             ) from error
 

@@ -1,7 +1,7 @@
-"""Reads every file of a store; reports which are damaged, which stages name them, and a remedy.
+"""Reads every file of a store; reports damaged files, the stages that name them, and a remedy.
 
-It trusts no record that it has not unsealed, and changes no file. A store may be in use meanwhile:
-a file that goes away between the listing and the look is no damage, unless a record names it.
+It trusts no record that it has not unsealed, and changes no file. Others may use the store
+meanwhile: a file that goes between the listing and the look counts only where a record names it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FOLDERS = ("parts", "stages", *NOTES, "shards", "runs", "leases", "checkpoints")
 
 OUT_OF_SCOPE = "Prefect's and MLflow's databases, logs, work in progress"
 
-AGAIN = "run the same command again: it is computed again"
-NOTED = "run the same command again: it is noted anew"
+AGAIN = "run the same command again, which computes it anew"
+NOTED = "run the same command again, which notes it anew"
 UNUSED = "delete it: nothing reads it any more"
-LAID_OUT = "delete its folder: it is laid out again from its parts when a stage reads it"
+LAID_OUT = "delete its folder: the next stage that reads it lays it out again from its parts"
 ORIGIN = "delete it: only who computed the stage is lost"
 HISTORY = "delete it: only this line of the run's history is lost"
-MERGED = "delete it: its epochs are read one by one until `genenv compact` merges them anew"
-COLLECTED = "run `genenv gc` again: it is noted anew"
+MERGED = "delete it: queries read its epochs one by one until `genenv compact` merges them anew"
+COLLECTED = "run `genenv gc` again, which notes it anew"
 FOREIGN = "delete it: the run looks for the stage in the other roots again"
 LEASE = "delete it: leases only save work"
 DRAWS = "delete it: the run goes on with the first draws of its stages"
@@ -96,7 +96,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged or missing file, what is wrong, the outputs that name it, and a remedy."""
+    """A damaged or missing file, its problem, the outputs that name it, and a remedy."""
 
     path: str
     problem: str
@@ -120,7 +120,7 @@ def verify(store: Store, progress: Progress = lambda done, total: None) -> Verif
 
 
 class _Check:
-    """One walk: records first, for they name the rest, then parts, then laid-out checkpoints."""
+    """One walk: reads records, which name the rest, then parts and laid-out checkpoints."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class _Check:
         self._problems: dict[str, tuple[str, str]] = {}  # path -> (what is wrong, remedy)
         self._records: dict[str, SealedRecord] = {}
         self._merged: set[str] = set()  # files that only segments name
-        self._digests: dict[str, str] = {}  # a hard link is read once
+        self._digests: dict[str, str] = {}  # by mark, which hard links share
 
     def walk(self) -> VerifyReport:
         found = [path for folder in FOLDERS for path in self._store.list(folder)]
@@ -181,7 +181,7 @@ class _Check:
         return dict(zip(files, each(self._store, self._store.size, files), strict=True))
 
     def _bytes(self, path: str) -> bytes | StorageError | None:
-        """Return the bytes of a file, the error of reading it, or None when it has gone."""
+        """Return the bytes of a file, the error of reading it, or None where it has gone."""
         try:
             return self._store.read(path)
         except NotFound:
@@ -214,7 +214,7 @@ class _Check:
             self._problems[path] = (what, remedy)
 
     def _missing(self, names: dict[str, Part]) -> None:
-        """Look for everything that records name: parts, manifests of runs, configurations."""
+        """Report what records name and the store lacks: parts, manifests, configurations."""
         sizes = self._sizes(names)
         for path, part in names.items():
             seen = (sizes[path], PurePosixPath(path).stem)
@@ -231,14 +231,14 @@ class _Check:
                 self._problems[path] = ("it is missing", remedies[path])
 
     def _finished_shards(self) -> None:
-        """Mark damaged shards of finished stages as unused: nobody reads or heals them."""
+        """Report damaged shards of finished stages as unused: nobody reads or heals them."""
         for path, (problem, _) in self._problems.items():
             found = _RECORDS[Shard][0].fullmatch(path)
             if found and paths.manifest(found[1], found[2]) in self._records:
                 self._problems[path] = (problem, UNUSED)
 
     def _layout(self, name: str, files: dict[str, str]) -> None:
-        """Compare a laid-out checkpoint with the digest that is its name, file by file if known."""
+        """Compare a laid-out checkpoint with the digest in its name, or with each known part."""
         content = sorted([PurePosixPath(path).name, sha] for path, sha in files.items())
         if digest(content) == name:
             return
@@ -262,9 +262,9 @@ class _Check:
         self._report.unknown += [path for path in files if wanted and path not in wanted]
 
     def _digest(self, path: str) -> str | None:
-        """Return the sha256 of a file, None when it has gone, '' when it is unreadable."""
+        """Return the sha256 of a file, None where it has gone, '' where nobody can read it."""
         try:
-            mark = self._store.mark(path)  # that of a hard link is that of the file
+            mark = self._store.mark(path)  # equal for all hard links of a file
             if mark not in self._digests:
                 self._digests[mark] = self._store.sha256(path)
             return self._digests[mark]
@@ -276,7 +276,7 @@ class _Check:
     def _named_parts(self) -> dict[str, Part]:
         """Return every part that a whole manifest or shard record names, by its path.
 
-        Weights that gc has collected, or that lie in another root, do not count: a note names them.
+        It leaves out weights that gc has collected or that lie in another root: notes name them.
         """
         collected = {
             paths.manifest(record.stage, record.key): record.parts
@@ -315,7 +315,7 @@ class _Check:
         ]
 
     def _named_by(self, path: str) -> tuple[Use, ...]:
-        """Return the stage outputs that have a damaged file, with their runs."""
+        """Return the outputs and merged epochs that name a damaged file, with their runs."""
         outputs: set[tuple[str, str]] = set()
         merged: set[Use] = set()
         for kind in (Manifest, Shard, Lease, RetiredWeights, ForeignWeights, Origin):

@@ -119,7 +119,8 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
             rollout_func=self._look_up,
         )
         self.check_processes()
-        if self.training.precision == "bfloat16" and self.training.strategy != "zero3":
+        half = self.training.precision == "bfloat16" and not self.training.shares_rows
+        if half and self.training.strategy != "zero3":
             self._tiles()  # before a step, which rounds
         self.beta = settings.kl_coef
         if reference is not None:
@@ -280,9 +281,8 @@ class RolloutTrainer(StepTrainer, GRPOTrainer):
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
     ) -> Any:
         rows = model, input_ids, attention_mask, logits_to_keep
-        training = self.training
-        shared = training.shares_rows
-        whole = shared or at_once(attention_mask, logits_to_keep, self.vocabulary, training)
+        shared = self.training.shares_rows
+        whole = shared or at_once(attention_mask, logits_to_keep, self.vocabulary, self.training)
         if whole or not self._tiles():
             with self.accelerator.autocast():
                 scored = (*completion_logprobs(*rows, self.temperature, shared=shared), None)

@@ -78,10 +78,10 @@ def completion_logprobs(
     completion), with 0 where the mask is 0. Entropies have no gradient.
     """
     split = ids.size(1) - completion
-    scored, real = mask[:, split:].bool(), mask.bool()
-    rows = [(row.tolist(), kept.tolist()) for row, kept in zip(ids, real, strict=True)]
-    prompts = [_kept(row[:split], kept[:split]) for row, kept in rows]
-    completions = [_kept(row[split:], kept[split:]) for row, kept in rows]
+    scored = mask[:, split:].bool()
+    rows = list(zip(ids.cpu(), mask.cpu().bool(), strict=True))
+    prompts = [row[:split][real[:split]].tolist() for row, real in rows]
+    completions = [row[split:][real[split:]].tolist() for row, real in rows]
     batch = on_device(laid_out(prompts, completions, shared=shared), ids.device)
     logprobs = (completion_logits(model, batch) / temperature).log_softmax(-1)
     found = logprobs.gather(1, batch["targets"].unsqueeze(1)).squeeze(1)
@@ -174,7 +174,3 @@ def _paths(ends: Any) -> Any:
     seen = (node <= node[:, None]) & (node[:, None] < ends)
     mask = torch.zeros(seen.shape, dtype=dtype, device=ends.device)
     return mask.masked_fill(~seen, float("-inf"))[None, None]
-
-
-def _kept(tokens: list[int], mask: list[bool]) -> list[int]:
-    return [token for token, one in zip(tokens, mask, strict=True) if one]

@@ -68,17 +68,12 @@ class LeashReference:
             return _from_states(model, batch, self._states[index])
         with _last_states(model) as last:
             logits = completion_logits(model, batch)
-        states = _kept(last[0], batch["inputs"]["logits_to_keep"])
+        states = last[0][:, batch["inputs"]["logits_to_keep"]]  # a tensor as index copies
         if not self._states:
             self._keeps_states = torch.equal(_from_states(model, batch, states), logits)
         if self._keeps_states:
             self._states[index] = states
         return logits
-
-
-def _kept(states: Any, keep: Any) -> Any:
-    """Return a copy of the states (rows, positions, hidden) that the head reads."""
-    return states[:, slice(-keep, None) if isinstance(keep, int) else keep].clone()
 
 
 def _body(model: Any) -> Any:

@@ -25,8 +25,7 @@ from flows.cli.app import app
 from genenv_core.canonical import digest
 from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError, QueryError
-from genenv_core.exchange.environments import sources
-from genenv_core.exchange.environments.harbor import folders
+from genenv_core.exchange.environments import sources, writing
 from genenv_core.exchange.environments.passports import TaskSelection, task_lines
 from genenv_core.exchange.environments.playing import DRAFT, ExportedAttempt, TurnLimits
 from genenv_core.exchange.environments.sources import copied
@@ -265,10 +264,10 @@ def test_a_folder_for_openenv_plays_a_right_attempt_at_every_task(
     about = folder / PACKAGE / "environment.json"
     about.write_text(json.dumps(json.loads(about.read_text()) | {"max_errors": 0}))
     assert played(folder) == (1, [0.0] * len(lines(folder)))
-    known = folders.right_attempt
+    known = writing.right_attempt
     unknown = lines(folder)[0]["prompt"]
     monkeypatch.setattr(
-        folders, "right_attempt", lambda d, t: [] if t.prompt == unknown else known(d, t)
+        writing, "right_attempt", lambda d, t: [] if t.prompt == unknown else known(d, t)
     )
     (tmp_path / "other").mkdir()
     other, _ = given_away(tmp_path / "other", "openenv", given)

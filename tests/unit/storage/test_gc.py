@@ -471,7 +471,7 @@ def test_damage_stops_it_or_is_healed(store: LocalStore, path: str) -> None:
         assert verify(store).damaged == []
         return
     before = files(store)
-    with pytest.raises(IntegrityError, match=f"nothing is collected while {path} is damaged"):
+    with pytest.raises(IntegrityError, match=f"gc collects nothing while {path} is damaged"):
         gc(store, keep=1)
     assert files(store) == before
 

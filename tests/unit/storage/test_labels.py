@@ -152,7 +152,7 @@ def test_a_damaged_record_is_found_and_written_anew(tmp_path: Path) -> None:
     assert read_labels(store, "run-a") == Labels()
     (damage,) = verify(store).damaged
     assert (damage.path, damage.remedy) == (paths.run_labels("run-a"), LABELS)
-    with pytest.raises(IntegrityError, match="nothing is collected"):
+    with pytest.raises(IntegrityError, match="gc collects nothing"):
         collect(store, CollectionRule(), NOW, dry_run=True)  # it may have been a pin
     change_labels(store, "run-a", change_of(["three"]))
     assert read_labels(store, "run-a").tags == ("three",)

@@ -382,7 +382,7 @@ def test_an_update_needs_rows_of_both_kinds(
 )  # fmt: skip
 @mutation(
     "the head reads states of other positions", REFERENCE,
-    "if isinstance(keep, int) else keep]", "if isinstance(keep, int) else keep - 1]",
+    '["logits_to_keep"]]', '["logits_to_keep"] - 1]',
 )  # fmt: skip
 @mutation(
     "a head that makes other numbers of the states is believed", REFERENCE,

@@ -34,6 +34,7 @@ from genenv_core.config.load import resolve
 from genenv_core.config.sections.training import LoraConfig, TrainingConfig
 from genenv_core.errors import ModelError, Stopped, TrainingError
 from genenv_core.exchange.external import given_to
+from genenv_core.training.grpo import stored
 from genenv_core.training.memory.estimate import DecoderShape, estimate
 from genenv_core.training.policies import prefixes
 from genenv_core.training.policies.completions import completion_logits, laid_out
@@ -292,14 +293,22 @@ def test_bits_stay_with_gradient_checkpointing_and_after_an_interruption(
     assert len({file_sha256(path / "model.safetensors") for path in made.values()}) == 1
 
 
+@mutation(
+    "an update of shared rows tries TRL's head", "genenv_core/training/grpo/stored.py",
+    "and not self.training.shares_rows", "and True",
+)  # fmt: skip
 def test_bfloat16_products_are_near_those_of_float32(
-    tmp_path: Path, policy: Path, gradients: list[Gradient]
+    tmp_path: Path, policy: Path, gradients: list[Gradient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """No update of shared rows tries TRL's tiled head, which takes padded rows."""
     rows = grpo_rows(2, 4, sampler=load(policy))
+    tried: list[object] = []
+    monkeypatch.setattr(stored, "tiles_agree", lambda *given: tried.append(given))
     for name, precision in (("exact", "float32"), ("half", "bfloat16")):
         training = TrainingConfig.model_validate({"rows": "shared", "precision": precision})
         run_update(grpo_of(tmp_path, name, rows, policy, passes=1, training=training))
     assert 1e-6 < relative_error(gradients[1], gradients[0]) < 0.1
+    assert tried == []
 
 
 def _small(kind: Any, config: Any, **more: Any) -> Any:

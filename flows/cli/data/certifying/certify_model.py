@@ -14,7 +14,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.certifying.flaw_table import tasks_of
-from flows.cli.data.certifying.wanted_tasks import WantedTasks
+from flows.cli.data.certifying.wanted_tasks import WantedTasks, set_sizes
 from genenv_core.benchmarks.measuring.request import ATTEMPTS, MeasuringOptions, certification
 from genenv_core.config.schema import RunConfig
 from genenv_core.domains.registry import SEVERAL, get_domain
@@ -60,7 +60,7 @@ def certify_with_model(
     domain = get_domain(config.domain.name, config.domain.options)
     tasks = tasks_of_sets(domain, wanted.base, wanted.heldout, config.seed, wanted.fewer)
     if folder is None:
-        wanted = WantedTasks(*wanted.drawn(tasks))
+        wanted = WantedTasks(*set_sizes(tasks))
         config = configured(wanted.base, wanted.heldout)
     for line in _ahead(config, domain, tasks):
         typer.echo(line)

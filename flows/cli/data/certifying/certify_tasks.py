@@ -13,7 +13,7 @@ import typer
 
 from flows.cli.data.certifying.certify_outputs import CertifyOutputs, command_of
 from flows.cli.data.certifying.flaw_table import check_sound, flaw_table, say_remedies, tasks_of
-from flows.cli.data.certifying.wanted_tasks import WantedTasks
+from flows.cli.data.certifying.wanted_tasks import WantedTasks, set_sizes
 from genenv_core.canonical import digest, file_sha256
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.play.checking.sets import (
@@ -60,7 +60,7 @@ def certify_domain(
         drawn = draw_sets(domain, wanted.base, wanted.heldout, seed, wanted.fewer)
     except StopChecking as stop:
         raise GenenvError(f"{name}: {stop.fault}") from stop
-    base, heldout = wanted.drawn(drawn)
+    base, heldout = set_sizes(drawn)
     typer.echo(
         f"certifies {tasks_of(len(drawn))} of domain {domain.name}, version {domain.version} "
         f"({base} base, {heldout} held-out{wanted.short_of(base, heldout)})"

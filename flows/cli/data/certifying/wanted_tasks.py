@@ -27,11 +27,12 @@ class WantedTasks(NamedTuple):
         fewer = tuple(name for name, count in given.items() if count is None)
         return cls(BASE if base is None else base, HELDOUT if heldout is None else heldout, fewer)
 
-    def drawn(self, tasks: Sequence[SetTask]) -> tuple[int, int]:
-        """Return how many base tasks and held-out tasks were drawn."""
-        sets = Counter(one.set_name for one in tasks)
-        return sets["base"], sets["heldout"]
-
     def short_of(self, base: int, heldout: int) -> str:
         """Return words for a domain that had fewer; '' where it had enough."""
         return "; it has no more" if (base, heldout) != (self.base, self.heldout) else ""
+
+
+def set_sizes(tasks: Sequence[SetTask]) -> tuple[int, int]:
+    """Return how many of the tasks are base tasks, and how many held-out tasks."""
+    sets = Counter(one.set_name for one in tasks)
+    return sets["base"], sets["heldout"]

@@ -32,10 +32,10 @@ from genenv_core.benchmarks.training.benchmark_domain import ITEM, BenchmarkDoma
 from genenv_core.domains.kit.known_items import KnownItems
 from genenv_core.domains.parts import (
     AIM,
-    TooFewTasks,
     env_request,
     env_weights,
     in_heldout,
+    too_few,
     with_rules,
 )
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
@@ -260,12 +260,9 @@ class AlfworldDomain(BenchmarkDomain[AlfworldOptions]):
         tasks = self._train.tasks(rng, games, self._admits, whole=heldout)
         drafts = list(itertools.islice(tasks, count))
         if len(drafts) < count:
-            setting = "validation_tasks or data.test_tasks" if heldout else "base_tasks"
-            raise TooFewTasks(
-                f"alfworld: the train split of this download has {len(drafts)} {side} tasks, "
-                f"{count} wanted: download json_2.1.1/train, or lower data.{setting}",
-                len(drafts),
-            )
+            found = f"alfworld: the train split of this download has {len(drafts)}"
+            more = "download json_2.1.1/train"
+            raise too_few(found, len(drafts), count, heldout=heldout, bounds="", more=more)
         return drafts
 
     def _checked(self, game: str, done: int) -> TaskDraft | Rejected:

@@ -92,7 +92,7 @@ class Measures:
 
 
 def problem(found: WrittenRequest, docs: Docs) -> Rejected | None:
-    """Return why a generation is no sound request, None for a sound one.
+    """Return what makes a generation unsound, None for a sound request.
 
     In a sound request all APIs exist and take these arguments. The request says the values that
     they need and gives no call away. A later call needs the answer of each earlier one.

@@ -33,7 +33,7 @@ class MadeTask(SingleTurn):
         self._nothing = row.category.kind is Matching.IRRELEVANCE
 
     def prediction(self, said: Sequence[Said]) -> Any:
-        """Return the calls of the first turn; its text where there is no call and none is right."""
+        """Return the calls of the first turn; its text where it makes no call and should not."""
         calls = super().prediction(said)
         return said[0].text if self._nothing and calls == [] and said else calls
 

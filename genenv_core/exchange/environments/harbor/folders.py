@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from genenv_core.canonical import readable_json
-from genenv_core.domains.protocol import Domain, right_turns
-from genenv_core.errors import DomainError
+from genenv_core.domains.protocol import Domain
 from genenv_core.exchange.environments.harbor import saying, serving
 from genenv_core.exchange.environments.harbor.withholding import (
     WITHOUT,
@@ -40,6 +39,7 @@ from genenv_core.exchange.environments.playing import (
     TASKS,
     ExportedAttempt,
     TurnLimits,
+    right_attempt,
     task_of,
 )
 from genenv_core.exchange.environments.sources import CopiedCode
@@ -140,14 +140,6 @@ def _plays(
         if one["index"] in index:
             plays.append(PlayedTurns(index[one["index"]], tuple(one["turns"]), one["seed"]))
     return plays
-
-
-def right_attempt(domain: Domain, draft: TaskDraft) -> list[str]:
-    """Return the turns of a right attempt; [] where the domain knows none."""
-    try:
-        return right_turns(domain, draft)
-    except DomainError:
-        return []
 
 
 class _TaskFolder:

@@ -15,10 +15,10 @@ SILENT_S = 5.0
 
 
 class Away:
-    """The news of one store, whose requests go on side by side."""
+    """Logs the trouble of one store, which answers several requests at a time."""
 
     def __init__(self, where: str) -> None:
-        """Name the store."""
+        """Take the store's name for the log."""
         self._where = where
         self._told: str | None = None
 

@@ -1,4 +1,4 @@
-"""A bucket for callers that are not asynchronous: one call, one answer, any number of threads."""
+"""A bucket for callers that are not asynchronous; any number of threads may call it."""
 
 # s3fs, fsspec and botocore have no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -25,11 +25,11 @@ class Bucket(Multipart):
     # One object.
 
     def head(self, path: str) -> Head | None:
-        """Return what the bucket knows of an object, None for a missing one."""
+        """Return what the bucket knows of an object, None for a missing object."""
         return self._wait(self._head(path))
 
     def heads(self, paths: Sequence[str]) -> list[Head | None]:
-        """Return what the bucket knows of many objects, by simultaneous requests."""
+        """Return what the bucket knows of each object, by simultaneous requests."""
         return self._wait(together([self._head(path) for path in paths]))
 
     def get(self, path: str) -> tuple[bytes, Head]:
@@ -37,7 +37,7 @@ class Bucket(Multipart):
         return self._wait(self._get(path))
 
     def get_all(self, paths: Sequence[str]) -> list[tuple[bytes, Head] | None]:
-        """Return many objects, by simultaneous requests, None for a missing one."""
+        """Return `get` of each object, by simultaneous requests; None for a missing object."""
         return self._wait(together([self._get_or_none(path) for path in paths]))
 
     def put(self, path: str, data: bytes, before: Head | None, sha256: str = "") -> bool:
@@ -45,7 +45,7 @@ class Bucket(Multipart):
         return self._wait(self._put(path, data, before, sha256))
 
     def touch(self, path: str, head: Head) -> bool:
-        """Copy an object onto itself, so that it is young; return whether it still was `head`."""
+        """Copy an object onto itself to make it young; return whether its head still was `head`."""
         return self._wait(self._touch(path, head))
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -77,7 +77,7 @@ class Bucket(Multipart):
     # Many objects.
 
     def list(self, prefix: str) -> dict[str, Head]:
-        """Return the objects below `prefix` by path, as far as a listing knows them."""
+        """Return the head of each object below `prefix`, by path, with what a listing says."""
         return self._wait(self._list(prefix, ""))[0]
 
     def names(self, prefix: str) -> Sequence[str]:

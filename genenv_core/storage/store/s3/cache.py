@@ -1,4 +1,4 @@
-"""Keeps local copies of immutable objects, by their digest: exact for ever, whoever made them.
+"""Keeps local copies of immutable objects by their digest, so a copy stays exact for ever.
 
 A file appears whole or not at all, so any number of processes share a cache. A full cache drops the
 least recently used file, but never one of the last minutes, because somebody may be about to open
@@ -30,7 +30,7 @@ class Cache:
     """A folder of files named by their digest."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        """Use this folder; the first file in it makes it."""
+        """Use this folder; the first file makes it."""
         self.folder = folder
         self._limit = limit_bytes
         self._verified: set[str] = set()
@@ -39,7 +39,7 @@ class Cache:
     def find(self, sha256: str, suffix: str, *, verified: bool = True) -> Path | None:
         """Return the file with this digest if it is here; it stays for some minutes from now.
 
-        With `verified`, compares its bytes with the digest, once a process.
+        With `verified`, the first call of a process compares the bytes with the digest.
         """
         path = self._path(sha256, suffix)
         try:
@@ -58,8 +58,8 @@ class Cache:
     def fetch(self, sha256: str, suffix: str, download: Callable[[Path], str]) -> Path:
         """Return the file with this digest; `download` writes it and returns its digest.
 
-        Raises IntegrityError when the downloaded bytes have another digest, StorageError when the
-        cache cannot be written.
+        Raises IntegrityError when the downloaded bytes have another digest, StorageError when this
+        process cannot write the cache.
         """
         found = self.find(sha256, suffix)
         if found:
@@ -88,7 +88,7 @@ class Cache:
         return path
 
     def recall(self, name: str) -> bytes | None:
-        """Return the small record under a name, which is a digest; None without one."""
+        """Return the small record under a name, which is a digest; None without a record."""
         try:
             return self._record(name).read_bytes()
         except OSError:
@@ -109,7 +109,7 @@ class Cache:
         return self.folder / "parts" / sha256[:2] / f"{sha256}{suffix}"
 
     def _bound(self, added: int) -> None:
-        """Remove the least recently used files, with a look now and then."""
+        """Remove the least recently used files, once a twentieth of the bound has come in."""
         if self._added is not None and self._added + added < self._limit / 20:
             self._added += added
             return
@@ -129,7 +129,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _locked(self, how: int) -> Generator[None]:
-        """Keep collection and use apart."""
+        """Hold the lock that keeps collection and use apart."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, how)

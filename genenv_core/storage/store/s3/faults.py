@@ -1,4 +1,4 @@
-"""Sorts the faults of requests to a bucket: passing ones, and words for a person on the others."""
+"""Says which faults of requests to a bucket pass, and describes the others for people."""
 
 # s3fs, fsspec and botocore have no stubs.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -35,10 +35,10 @@ _PASSING = {
 }
 _SKEWED = {"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"}
 _SKEW_S = 900
-"""Seconds by which S3 lets the clock of a request differ."""
+"""Most seconds between the clocks of a request and of S3."""
 
 _PAGES = ("text/", "application/json")
-"""Types of content that S3 never uses for an error."""
+"""Types of content in which S3 never sends an error."""
 
 _DENIED = {"ExpiredToken", "ExpiredTokenException", "InvalidToken"}
 _LOST = (
@@ -183,7 +183,7 @@ def why(error: Exception, bucket: str) -> str:
 
 
 def no_store(what: str) -> str:
-    """Return the message for an endpoint that is no S3 store."""
+    """Return the message for an endpoint that answers in another way than S3."""
     return (
         f"{endpoint()} answers, but not as S3 does ({what}): it is no S3 store, or something "
         "before the store answers in its place; give the address of the store's S3 API in "

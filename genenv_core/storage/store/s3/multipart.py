@@ -1,7 +1,7 @@
-"""Moves large objects of a bucket up and down in pieces, each with its own tries; copies likewise.
+"""Uploads, downloads and copies large objects of a bucket in pieces, each with its own tries.
 
-The receiver compares every byte: a piece that goes up carries its MD5, and the caller digests a
-download as a whole. An upload becomes an object when it is finished, under a condition.
+The receiver compares every byte: a piece that goes up carries its MD5, and the caller compares the
+digest of a whole download. An upload becomes an object at its end, under a condition.
 """
 
 # s3fs, fsspec and botocore have no stubs.
@@ -22,7 +22,7 @@ from genenv_core.storage.store.s3.faults import ConditionFailed, Unlike
 from genenv_core.storage.store.s3.requests import Head, S3Requests, body_of, md5, metadata, together
 
 PIECE_BYTES = 32 * 2**20
-"""Objects larger than this go up and come down in pieces of it, each with its own tries."""
+"""Objects larger than this go up and come down in pieces of this size."""
 
 MOST_PIECES = 9_000
 COPY_BYTES = 5 * 2**30
@@ -36,7 +36,7 @@ RESTARTS = 5
 
 
 class Multipart(S3Requests):
-    """Requests that go in pieces for large objects."""
+    """Requests for objects of any size; large ones go in pieces."""
 
     async def _touch(self, path: str, head: Head) -> bool:
         if head.bytes <= COPY_BYTES:
@@ -90,7 +90,7 @@ class Multipart(S3Requests):
                 raise
 
     async def _abort(self, path: str, upload: str) -> None:
-        """Remove the pieces of an upload; those of a killed one wait for a lifecycle rule."""
+        """Remove the pieces of an upload; a lifecycle rule removes those of a killed process."""
         await self._tried(path, lambda: self._gone("abort_multipart_upload", path, UploadId=upload))
 
     async def _pieces(
@@ -121,7 +121,7 @@ class Multipart(S3Requests):
         pieces: Sequence[dict[str, Any]],
         condition: Mapping[str, str],
     ) -> None:
-        """Make the object of its pieces, unless it exists; equal names have equal content."""
+        """Make the object of its pieces, unless it exists: equal names have equal content."""
 
         async def once() -> None:
             try:
@@ -132,7 +132,7 @@ class Multipart(S3Requests):
             except ConditionFailed:  # somebody was first
                 await self._gone("abort_multipart_upload", path, UploadId=upload)
             except NotFound:
-                # A finished upload does not exist any more either.
+                # The store also forgets an upload that an earlier try finished.
                 if await self._head(path) is None:
                     raise
 
@@ -148,10 +148,10 @@ class Multipart(S3Requests):
                     return await self._read(path, head, target)
                 async with self._large:
                     return await self._read(path, head, target)
-            except ConditionFailed:  # somebody has made it young, which may give it another ETag
+            except ConditionFailed:  # a touch may have given it another ETag
                 continue
         raise StorageError(
-            f"{self._where}{path} was written anew whenever it was read: run the same command again"
+            f"others wrote {self._where}{path} anew during each read: run the same command again"
         )
 
     async def _read(self, path: str, head: Head, target: Path | None) -> str:
@@ -160,7 +160,7 @@ class Multipart(S3Requests):
         handle = target.open("wb") if target else None
         try:
             starts = range(0, head.bytes, PIECE_BYTES)
-            # Some pieces ahead, written and digested in their order.
+            # Reads some pieces ahead, and writes and digests them in their order.
             for at in range(0, len(starts), AHEAD):
                 group = [self._range(path, head, start) for start in starts[at : at + AHEAD]]
                 for data in await together(group):

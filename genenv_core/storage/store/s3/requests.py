@@ -1,13 +1,13 @@
-"""Makes single requests to a bucket, repeats them after passing faults, and knows their fate.
+"""Makes single requests to a bucket, repeats them after passing faults, and finds out their fate.
 
 A write whose answer got lost may have happened all the same, so the store may refuse a second try
 because of the first; and aiohttp makes second tries of its own when a connection breaks. So every
-conditional write leaves a token in the object's metadata, beside that of the object's creation and
-those of the last writes that it replaced. After a refusal the writer looks for its token there, and
-finds it even when others have written since.
+conditional write leaves a token in the object's metadata, beside the tokens of the object's
+creation and of the writes before. After a refusal the writer looks for its token there, and finds
+it even when others have written since.
 
 s3fs gives the session, the credentials and the endpoint. Its own retries are off, since they would
-take such a refusal for somebody else's write.
+take such a refusal for another process's write.
 """
 
 # s3fs, fsspec and botocore have no stubs.
@@ -50,7 +50,7 @@ log = logging.getLogger("genenv.storage.s3")
 T = TypeVar("T")
 
 TRIES = 10
-"""Tries of one request; with the pauses between them they bear about half a minute of trouble."""
+"""Tries of one request; with the pauses between them they outlast half a minute of trouble."""
 
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 8.0
@@ -60,13 +60,13 @@ AT_ONCE = 32
 """Requests at the same time."""
 
 LARGE_AT_ONCE = 3
-"""Objects in pieces at the same time, as some pieces of each are in memory."""
+"""Objects in pieces at the same time, as memory holds some pieces of each."""
 
 WRITERS = "genenv-writers"
 CREATOR = "genenv-creator"
 DIGEST = "genenv-sha256"
 REMEMBERED = 128
-"""Writes that an object's metadata remembers: S3 takes 2 KB of it, and a token has 9 bytes."""
+"""Writes that an object's metadata remembers: S3 takes 2 KB, and a token has 9 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _OneTry(s3fs.S3FileSystem):
 def _connections(
     usual: tuple[tuple[str, str], ...], pid: int
 ) -> tuple[_OneTry, asyncio.Semaphore, asyncio.Semaphore]:
-    """Return the connections of this process under one environment, as making them takes a while.
+    """Return the connections of this process under one environment; to make them takes a while.
 
     It also returns the semaphores for requests and for large objects.
     """
@@ -127,7 +127,7 @@ class S3Requests:
     """Requests for the objects of one bucket below a prefix, for fsspec's event loop."""
 
     def __init__(self, name: str, prefix: str) -> None:
-        """Name a bucket without a request. Credentials come from the usual chain alone."""
+        """Take a bucket's name, without a request. The usual chain gives the credentials."""
         self.name = name
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = f"s3://{name}/{self._prefix}"
@@ -232,12 +232,12 @@ class S3Requests:
     async def _is_mine(self, path: str, token: str, before: Head | None) -> bool:
         """Return whether a refused write did happen: its own first try may cause the refusal.
 
-        Where the object was made anew since, what the write did to the old one is gone with it.
+        False where somebody has made the object anew: what the write did went with the old object.
         Raises StorageError where the object's metadata cannot tell.
         """
         head = await self._head(path)
         if head is None:
-            if before is None:  # what refused it is gone by now
+            if before is None:  # the object that caused the refusal has gone
                 raise Unlike
             return False
         if token in (head.creator, *head.writers):
@@ -285,7 +285,7 @@ class S3Requests:
             page = await self._tried(prefix, lambda asked=asked: self._page(asked))
             for item in page.get("Contents", ()):
                 path = str(item["Key"]).removeprefix(self._prefix)
-                if not path.endswith("/"):  # some tools make such an object to show a folder
+                if not path.endswith("/"):  # some tools make an object that shows a folder
                     found[path] = Head(
                         item["ETag"], int(item["Size"]), item["LastModified"].timestamp()
                     )
@@ -304,7 +304,7 @@ class S3Requests:
 
 
 async def together(work: Sequence[Awaitable[T]]) -> list[T]:
-    """Return the results in order; when all have ended, raise the first error among them."""
+    """Return the results in order, or raise the first error among them, when all have ended."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for item in done:
         if isinstance(item, BaseException):
@@ -333,7 +333,7 @@ def _head_of(answer: Mapping[str, Any]) -> Head:
 
 
 def metadata(writers: Sequence[str], creator: str, sha256: str) -> dict[str, str]:
-    """Return an object's metadata: tokens of its writers and its creator, and its digest if any."""
+    """Return an object's metadata: its writers' and its creator's tokens, and a digest if given."""
     known = {WRITERS: " ".join(writers[:REMEMBERED]), CREATOR: creator}
     return known | ({DIGEST: sha256} if sha256 else {})
 

@@ -4,9 +4,9 @@ Commit protocol: a conditional put is to a bucket what an exclusive link is to a
 write names what it expects (no object, or one ETag); `requests` finds out the fate of a write whose
 answer got lost. Listings are for people, history and gc, and decide nothing.
 
-Immutable objects have names by content and carry their digest as metadata. Their copies on this
-machine, in a cache of all roots, are exact. Files that only this machine uses (work in progress,
-laid-out checkpoints, logs) lie in `home`.
+Immutable objects have names by content and carry their digest as metadata, so their copies in this
+machine's cache, which all roots share, are exact. Files that only this machine uses (work in
+progress, laid-out checkpoints, logs) lie in `home`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from genenv_core.storage.store.s3.faults import endpoint
 from genenv_core.storage.store.s3.requests import AT_ONCE, Head
 
 HERE = ("tmp", "progress", "checkpoints")
-"""Folders that each machine has for itself."""
+"""Folders that each machine has for itself, below `home`."""
 
 COLLECTOR = ("gc", "store")
 """The lease of the garbage collector."""
@@ -62,7 +62,7 @@ class S3Store:
     def __init__(self, uri: str, *, writable: bool = True, cache: Cache | None = None) -> None:
         """Open a root; raises ConfigError, with a remedy, for an unusable one.
 
-        With `writable` False it does not test whether the store honours conditions.
+        With `writable` False the call does not test whether the store honours conditions.
         """
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         parts = [part for part in prefix.split("/") if part]
@@ -120,7 +120,7 @@ class S3Store:
             raise AlreadyExists(f"{self.uri}/{path} is already there")
 
     def replace(self, path: str, data: bytes) -> None:
-        # Under a condition too: a try whose answer got lost must not overwrite a later write.
+        # This put has a condition too: a try with a lost answer must not overwrite a later write.
         for _ in range(_RACES):
             before = self._bucket.head(path)
             if self._bucket.put(path, data, before, sha256(data)) and (
@@ -159,12 +159,12 @@ class S3Store:
         return self._cache.find(*_content(path))
 
     def files(self, paths: Sequence[str]) -> list[str]:
-        """Return copies on this machine; fetches some at the same time."""
+        """Return copies on this machine; fetches `FETCHES` at the same time."""
         with ThreadPoolExecutor(FETCHES) as threads:
             return list(threads.map(self._file, paths))
 
     def snapshot(self) -> S3Store:
-        """Return this store for one query, which knows the objects from listings."""
+        """Return a store for one query, which knows the objects from listings."""
         return S3Snapshot(self)
 
     def mark(self, path: str) -> str:
@@ -202,7 +202,7 @@ class S3Store:
         self._bucket.delete([path])
 
     def delete_older(self, path: str, than: float) -> bool:
-        """Remove an object last written or touched before `than`; call it inside `collecting`."""
+        """Remove an object that nobody wrote or touched since `than`, inside `collecting`."""
         at = self.modified(path)
         if at is None or at >= than:
             return False
@@ -214,10 +214,9 @@ class S3Store:
     def collecting(self) -> contextlib.AbstractContextManager[object]:
         """Hold the lease of the garbage collector.
 
-        A bucket cannot remove an object on the condition that it is old. So a writer that makes an
-        old one young looks for this lease afterwards, and waits. Either the collector sees the
-        object young, or the writer sees the collector, and looks after its end whether the object
-        still exists.
+        A bucket cannot remove an object on the condition that it is old. So a writer that touches
+        an old object looks for this lease afterwards. Either the collector sees a young object, or
+        the writer sees the lease, waits for its end, and looks whether the object still exists.
         """
         return Leases(self).hold(*COLLECTOR, lambda: None)
 
@@ -260,14 +259,14 @@ class S3Store:
                 self._bucket.touch(path, replace(head, sha256="altered"))
 
     def _stays(self, path: str) -> bool:
-        """Return whether an object that may have been old exists after a collection."""
+        """Return whether an object that may have been old outlives a collection."""
         if self._bucket.head(paths.lease(*COLLECTOR)) is None:
             return True
         with self.collecting():
             return self._bucket.head(path) is not None
 
     def _skew(self) -> float:
-        """Return how far the bucket's clock is ahead of this machine's."""
+        """Return by how many seconds the bucket's clock is ahead of this machine's."""
         if self._ahead is None:
             path = f"probe/{uuid.uuid4().hex}"
             self._bucket.put(path, b"", None)
@@ -280,10 +279,10 @@ class S3Store:
 class S3Snapshot(S3Store):
     """The store of a root for one query: takes current records from this machine's cache.
 
-    The ETag in a listing says which copy of a record is current: one request for a thousand
-    records instead of one each. This decides nothing: the store requests an object that no listing
-    shows by its path, and an old listing shows whole pools of a moment before. No run reuses or
-    computes a stage because of it.
+    The ETag in a listing says which copy of a record is current, so one request serves a thousand
+    records. This decides nothing: the store requests an object that no listing shows by its path,
+    and an old listing shows whole pools of a moment before. No run reuses or computes a stage
+    because of it.
     """
 
     def __init__(self, of: S3Store) -> None:
@@ -297,7 +296,7 @@ class S3Snapshot(S3Store):
         return self
 
     def read(self, path: str) -> bytes:
-        """Return the bytes at `path`: from the copy on this machine, or from the bucket."""
+        """Return the bytes at `path`, from the copy on this machine or from the bucket."""
         (data,) = self.read_all([path])
         if data is None:
             raise NotFound(f"{self.uri}/{path} does not exist")
@@ -332,13 +331,13 @@ class S3Snapshot(S3Store):
         return self._group(path).get(path)
 
     def _group(self, path: str) -> dict[str, Head]:
-        """Return what a listing says of the records that queries read together with this one."""
+        """Return what a listing says of the records that a query reads together with this one."""
         group = _group(path)
         if group is None:
             return {}
         if group not in self._listed:
             self._listed[group] = self._bucket.list(group)
-            # Fetch those that are new here together, before callers ask for one by one.
+            # Fetch all new records together, before callers ask for each of them.
             new = [p for p in self._listed[group] if self._kept(p) is None]
             self.read_all(new)
         return self._listed[group]
@@ -352,7 +351,7 @@ def _is_here(path: str) -> bool:
 
 
 def _group(path: str) -> str | None:
-    """Return the prefix to list for a path, None for a path that is not read with many others."""
+    """Return the prefix to list for a path, None for one that queries read alone."""
     parts = path.split("/")
     if parts[0] == paths.runs() and len(parts) > 2:
         return paths.run(parts[1])

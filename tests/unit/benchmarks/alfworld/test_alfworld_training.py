@@ -171,8 +171,12 @@ def test_no_base_task_repeats_an_item(made: AlfworldDomain) -> None:
 
 
 def test_too_many_tasks_are_refused(made: AlfworldDomain) -> None:
-    for draw in (made.base_tasks, made.heldout_tasks):
-        with pytest.raises(ConfigError, match=r"download json_2\.1\.1/train, or lower data"):
+    sides = (
+        (made.base_tasks, r"\d+ base tasks, 10000 wanted: lower data\.base_tasks"),
+        (made.heldout_tasks, r"\d+ held-out tasks, 10000 wanted: lower data\.validation_tasks or"),
+    )
+    for draw, said in sides:
+        with pytest.raises(ConfigError, match=said + r".*, or download json_2\.1\.1/train"):
             draw(0, 10_000)
 
 

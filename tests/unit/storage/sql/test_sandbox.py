@@ -673,11 +673,19 @@ def place(line: str, at: str) -> str:
 )  # fmt: skip
 @mutation(
     "an error over the rows quotes what nobody wrote", "genenv_core/storage/sql/duck.py",
-    "isinstance(error, duckdb.ProgrammingError) and ", "",
+    "executed or isinstance(error, duckdb.ProgrammingError)", "True",
 )  # fmt: skip
 @mutation(
     "a wrong name does not say where it is", "genenv_core/storage/sql/sandbox_child.py",
-    "con.execute(sql)  # fails", "pass  # fails",
+    "        con.execute(sql)  # fails", "        pass  # fails",
+)  # fmt: skip
+@mutation(
+    "a text of another type does not say where it is", "genenv_core/storage/sql/sandbox_child.py",
+    "asking.con.execute(sql)  # fails", "pass  # fails",
+)  # fmt: skip
+@mutation(
+    "a text of another type does not say what to do", "genenv_core/storage/sql/guidance.py",
+    "(_OPEN | _UNFIT)", "_OPEN",
 )  # fmt: skip
 @pytest.mark.slow
 def test_wrong_names_are_said_with_the_line_and_a_caret(
@@ -697,7 +705,12 @@ def test_wrong_names_are_said_with_the_line_and_a_caret(
         + place("line 3: WHER x", "x"),
         "SELECT 'ü' FRM x": ".*at or near \"x\", did you mean FROM\\?\nline 1: SELECT 'ü' FRM x",
         "SELECT 1,\t2 FRM x": '.*at or near "x", did you mean FROM\\?\nline 1: SELECT 1,\t2 FRM x',
-        "SELECT 'x'::INT": "Conversion Error: Could not convert string 'x' to INT32",
+        "SELECT 1\nFROM scores WHERE epoch = 'two'": "Conversion Error: .* string 'two' to INT64: "
+        "write a value of this type, or CAST the other side AS VARCHAR"
+        + place("line 2: FROM scores WHERE epoch = 'two'", "'two'"),
+        "SELECT run_id::INT FROM scores": "Conversion Error: Could not convert string 'run-a' to "
+        "INT32 when casting from source column run_id: TRY_CAST gives NULL where a value does not "
+        "fit",
     }.items():
         with pytest.raises(QueryError) as caught:
             pools.frame(root, sql)
