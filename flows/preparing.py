@@ -41,7 +41,7 @@ from genenv_core.play.checking.domain_checks import check_shortly
 from genenv_core.storage.records.manifest import ExamplesRef, FileRef, TeacherRef
 from genenv_core.storage.store.opening import home_of, open_once
 from genenv_core.storage.store.protocol import Store
-from genenv_core.training.updates.algorithm import check_passes, get_algorithm
+from genenv_core.training.updates.algorithm import check_passes, get_algorithm, is_foreign
 from genenv_core.types import Policy
 from tasks.tracking.client import check_tracking
 
@@ -331,7 +331,7 @@ def _check_seed_data(config: RunConfig, domain: Domain) -> None:
 def _check_algorithm(config: RunConfig) -> None:
     """Raise GenenvError where an algorithm of one's own has a fault that a few numbers show."""
     update = config.agent_update
-    if not (update.own and ARMS[config.arm].trains_agent):
+    if not (is_foreign(update) and ARMS[config.arm].trains_agent):
         return
     algorithm = get_algorithm(update.algorithm, update.options)
     check_passes(update.algorithm, algorithm, config.grpo.passes)

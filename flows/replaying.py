@@ -45,6 +45,7 @@ from genenv_core.storage.records.manifest import Manifest
 from genenv_core.storage.records.runs import RunLog
 from genenv_core.storage.seal import SealedRecord
 from genenv_core.storage.store.protocol import Store
+from genenv_core.training.updates.algorithm import is_foreign
 from schemas.enums import StageState
 from tasks.stage.inputs import identities
 from tasks.stage.key import parts_of
@@ -55,7 +56,7 @@ Place = tuple[int, str]
 
 REACHES: dict[str, Callable[[RunConfig], bool]] = {
     "domain.name": lambda config: not is_built_in(config.domain.name, config.domain.options),
-    "agent_update.algorithm": lambda config: config.agent_update.own,
+    "agent_update.algorithm": lambda config: is_foreign(config.agent_update),
     "teacher.url": lambda config: isinstance(config.teacher, EndpointTeacher),
     "compute.vllm.arguments": lambda config: bool(config.compute.vllm.arguments),
     # A model with a revision is one of the hub, from where it would be fetched.

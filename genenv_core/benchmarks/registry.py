@@ -6,10 +6,15 @@ module's `BENCHMARK`.
 
 from __future__ import annotations
 
-from genenv_core.benchmarks.protocol import Benchmark
+from pathlib import Path
+
+from genenv_core.benchmarks.protocol import Benchmark, PlayableSuite
 from genenv_core.errors import ConfigError
 from genenv_core.machine.plugin_failures import failures_named
 from genenv_core.plugins import BENCHMARKS, check_installed, known_names, point_of
+
+SUITE = ("items", "digest", "composites", "judge", "measures", "playable")
+"""The parts of a suite."""
 
 
 def known_benchmarks() -> list[str]:
@@ -35,5 +40,21 @@ def get_benchmark(name: str) -> Benchmark:
     if found.name != name:
         raise ConfigError(
             f"benchmark {name!r}: {point.value} calls itself {found.name!r}: give it one name"
+        )
+    return found
+
+
+def suite_of(benchmark: Benchmark, folder: Path) -> PlayableSuite:
+    """Return a benchmark's items and scorer, as its `load` reads them from a download.
+
+    Raises what `load` raises, and ConfigError where it returns something that is no suite.
+    """
+    found = benchmark.load(folder)
+    lacking = [part for part in SUITE if not hasattr(found, part)]
+    if lacking:
+        raise ConfigError(
+            f"benchmark {benchmark.name!r}: load returned a {type(found).__name__} without "
+            f"{', '.join(lacking)}: write what Suite and PlayableSuite of "
+            "genenv_core.benchmarks.protocol have"
         )
     return found

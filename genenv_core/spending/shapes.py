@@ -14,7 +14,7 @@ from typing import Any
 
 from genenv_core.config.arms import ARMS, Arm
 from genenv_core.config.sections.rollout import RefillConfig, most_tasks
-from genenv_core.config.stages import STAGES
+from genenv_core.config.stages import EPOCH_STAGES, LAST, STAGES
 from genenv_core.training.updates.table import USUAL
 from genenv_core.types import Policy
 
@@ -101,13 +101,16 @@ SHAPES: dict[str, WorkShape] = {
         _written,
     ),
     "rollout": WorkShape((*_BASE, *_AGENT, *_PLAYED, "mixture.new", "mixture.base"), _rollouts),
-    "score": WorkShape(("domain",), _rollouts),
-    "filter": WorkShape(("domain",), _rollouts),
-    "pool": WorkShape(("domain",), _rollouts),
+    # A stage of an epoch without a model is about its attempts.
+    **{
+        name: WorkShape(("domain",), _rollouts)
+        for name in EPOCH_STAGES
+        if not STAGES[name].model and name != LAST
+    },
     **_update(Policy.AGENT, _AGENT),
     **_update(Policy.ENV, _ENV),
     "evaluate": WorkShape((*_BASE, *_AGENT, *_PLAYED), _heldout),
-    "publish": WorkShape(("domain",), lambda values: 1),
+    LAST: WorkShape(("domain",), lambda values: 1),
 }  # fmt: skip
 """By stage; runs that measure a model have no prediction."""
 

@@ -11,13 +11,17 @@ import ast
 import re
 from collections.abc import Iterator
 
+from genenv_core.training.updates.table import UPDATES
 from tests.mutations import mutation
 from tests.unit.test_shape import files, relative
 
+TRAINERS = {kind.trainer.split(".")[2] for kind in UPDATES.values()}
 HOMES = re.compile(
-    r"genenv_core/training/(updates/)?(grpo|rwr)\b"  # what they are, and how they are computed
+    rf"genenv_core/training/({'|'.join(sorted({'updates', *TRAINERS}))})/"  # their homes
     r"|tasks/(grpo|rwr)_update\.py"  # the stages, whose names stay
 )
+"""The modules of the updates, each with its request and record, and the packages of their trainers:
+a new algorithm may stand on GRPO's."""
 
 NAMING = {
     "genenv_core/config/schema.py",  # the sections, and messages about the loss of GRPO alone
@@ -27,11 +31,6 @@ NAMING = {
     "genenv_core/epoch/publishing.py",  # columns of `epochs`
     "genenv_core/evidence/gradients.py",  # measures the gradient of GRPO
     "genenv_core/report/data.py",  # a setting in the nested values of a configuration
-    "genenv_core/training/own/trainer.py",  # the loop on stored rollouts stands beside GRPO's loss
-    "genenv_core/training/updates/algorithm.py",  # what else `agent_update.algorithm` takes
-    "genenv_core/training/updates/own.py",  # is asked as GRPO is
-    "genenv_core/training/updates/table.py",  # the table of updates
-    "genenv_core/training/updates/warm_start.py",  # is sharded as RWR is
     "tasks/policies/attribution.py",  # what a group of GRPO teaches
     "tasks/publish.py",  # inputs of a stage, whose names are in its key
     "tasks/stage/effort.py",  # what each stage reads and samples

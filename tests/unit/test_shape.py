@@ -1,10 +1,10 @@
 """The shape of the product: numbers that may fall and never rise.
 
-Invariants: a class name has one home; a folder holds at most `PEERS` modules and folders, and a
-module at most `LINES` lines; a room of the house imports only rooms on lower floors, and what lies
-in one folder imports one another in no circle; nothing outside of `flows`, `tasks` and the wing of
-benchmarks names a benchmark. What breaks one of these already stands in a table below, with how
-far it is off. A table that says too much fails.
+Invariants: a class name has one home; a folder holds at most `PEERS` modules and folders beside
+those that a table names one by one, and a module at most `LINES` lines; a room of the house imports
+only rooms on lower floors, and what lies in one folder imports one another in no circle; nothing
+outside of `flows`, `tasks` and the wing of benchmarks names a benchmark. What breaks one of these
+already stands in a table below, with how far it is off. A table that says too much fails.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from functools import cache, partial
 from pathlib import Path
 
 from genenv_core.benchmarks.registry import known_benchmarks
+from genenv_core.config.stages import STAGES
+from genenv_core.plugins import BENCHMARKS, DOMAINS, own_points
 from tests.mutations import mutation
 from tests.unit.test_layers import LAYERS, REPOSITORY, imports, modules
 
 PEERS = 14
-"""Modules and folders that one folder holds at most, `__init__` not among them."""
+"""Modules and folders that one folder holds at most, `__init__` and those of `shelved` not among
+them. Put a further one into a folder inside of it."""
 
 CROWDED = {
     "flows": 17,
@@ -31,7 +34,6 @@ CROWDED = {
     "genenv_core/exchange": 15,
     "genenv_core/play": 17,
     "genenv_core/storage/records": 18,
-    "tasks": 18,
 }
 """Folders that hold more."""
 
@@ -87,11 +89,23 @@ def test_a_class_name_has_one_home() -> None:
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
+def shelved() -> set[str]:
+    """Return the modules and folders that a table names one by one: one a benchmark, domain, stage.
+
+    Whoever knows one of them knows all, so a further one makes no folder harder to read.
+    """
+    points = [*own_points(BENCHMARKS).values(), *own_points(DOMAINS).values()]
+    named = {"/".join(point.module.split(".")[:3]) for point in points}
+    return named | {f"tasks/{stage}" for stage in STAGES}
+
+
 def test_a_folder_has_few_peers() -> None:
-    peers: defaultdict[str, set[str]] = defaultdict(set)
+    """Put a further module into a folder inside of the full one; the numbers stay or fall."""
+    peers, known = defaultdict[str, set[str]](set), shelved()
     for path in files():
         inside = path if path.name != "__init__.py" else path.parent
-        peers[relative(inside.parent)].add(inside.stem)
+        if relative(inside.with_suffix("")) not in known:
+            peers[relative(inside.parent)].add(inside.stem)
     del peers["."]
     assert {place: len(of) for place, of in peers.items() if len(of) > PEERS} == CROWDED
 

@@ -17,7 +17,7 @@ from flows.shown.json_text import json_text
 from genenv_core import __version__
 from genenv_core.benchmarks.predictions import Results, judge_lines
 from genenv_core.benchmarks.predictions import as_json as plain
-from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.benchmarks.registry import get_benchmark, suite_of
 from genenv_core.benchmarks.training.modes import mode_of
 from genenv_core.errors import ConfigError, GenenvError
 from genenv_core.named_files import unreadable
@@ -49,7 +49,7 @@ def judge_predictions(
         and items.samefile(predictions)
     ):
         raise ConfigError(f"--items {items} is the file of the predictions: name another one")
-    suite = benchmark.load(data)
+    suite = suite_of(benchmark, data)
     results, counts, shown = Results(suite), Counter[str](), Counter[str]()
     digest = hashlib.sha256()
     with _reading(predictions) as file, verdicts_file(items) as out:

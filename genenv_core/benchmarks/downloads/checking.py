@@ -9,7 +9,7 @@ from pathlib import Path
 
 from genenv_core.benchmarks.downloads.sources import source_of
 from genenv_core.benchmarks.downloads.state import FileLook, FileState, looks, read_receipts
-from genenv_core.benchmarks.registry import get_benchmark
+from genenv_core.benchmarks.registry import get_benchmark, suite_of
 from genenv_core.errors import GenenvError, described
 from genenv_core.types import JsonObject
 
@@ -60,7 +60,7 @@ def check(name: str, folder: Path) -> Checked:
     files: list[FileLook] = []
     try:
         files = [look for part in source.parts for look in looks(part, folder, receipts)]
-        suite = get_benchmark(name).load(folder)
+        suite = suite_of(get_benchmark(name), folder)
     except (GenenvError, OSError, ValueError) as error:
         return Checked(name, folder, described(error), official=source.items, files=files)
     counts = Counter(suite.items.values())

@@ -15,7 +15,9 @@ from genenv_core.config.load import overridden, run_name, stem
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.benchmark import OF_RUN
 from genenv_core.config.sections.unions.benchmark import MeasuredCheckpoint
+from genenv_core.domains.registry import known_domains
 from genenv_core.errors import ConfigError
+from genenv_core.plugins import DOMAINS
 from genenv_core.types import JsonObject
 
 ATTEMPTS: JsonObject = {"max_turns": 8, "max_tokens": 256, "max_length": 2048}
@@ -69,6 +71,11 @@ def measurement(
         option: the option with the overrides, for errors.
     """
     benchmark = get_benchmark(name)
+    if name not in known_domains():
+        raise ConfigError(
+            f"benchmark {name!r} has no domain, by which a model attempts its items: register one "
+            f"under this name in {DOMAINS}; `genenv eval {name} --predictions FILE` needs none"
+        )
     limits, mode = benchmark.limits, asked.mode and mode_of(benchmark, asked.mode, "--mode")
     rollout = {
         "max_turns": limits.turns,

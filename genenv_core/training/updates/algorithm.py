@@ -14,8 +14,9 @@ from functools import partial
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from genenv_core.config.sections.updates import GRPO, AgentUpdateConfig, GrpoConfig
+from genenv_core.config.sections.updates import AgentUpdateConfig, GrpoConfig
 from genenv_core.errors import ConfigError, TrainingError, described
+from genenv_core.importing import load
 from genenv_core.machine.plugin_failures import failures_named
 from genenv_core.plugins import ALGORITHMS, placed_point, point_of
 from genenv_core.training.updates.kind import Groups
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     import torch
 
 FIELD = "agent_update.algorithm"
+
+TABLE = "genenv_core.training.updates.table"
+"""The module that lists genenv's own algorithms. It is opened by name, so it is in
+no key of a foreign one."""
 
 MEANS = ("tokens", "rollouts")
 """What `AgentAlgorithm.mean_over` may be."""
@@ -76,6 +81,11 @@ class AgentAlgorithm(Protocol):
         Memory decides which other rows are in a batch.
         """
         ...
+
+
+def is_foreign(chosen: AgentUpdateConfig) -> bool:
+    """Return whether the chosen algorithm is none of genenv's own, but a class of somebody else."""
+    return chosen.algorithm not in _of_genenv()
 
 
 def get_algorithm(name: str, options: Mapping[str, Any]) -> AgentAlgorithm:
@@ -147,5 +157,9 @@ def _point(name: str) -> EntryPoint:
         name,
         FIELD,
         "; a class of your own is named by its place: my_algorithm.py:Mine or package.module:Mine",
-        also=(GRPO,),
+        also=_of_genenv(),
     )
+
+
+def _of_genenv() -> tuple[str, ...]:
+    return tuple(kind.request.loss for kind in load(TABLE).OF_AGENT)

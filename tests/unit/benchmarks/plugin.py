@@ -85,7 +85,7 @@ class Backwards(BenchmarkDomain[BenchmarkOptions]):
     def base_tasks(self, seed: int, count: int, *, heldout: bool = False) -> list[Draft]:
         rng = random.Random(f"{seed} {heldout}")
         return distinct(
-            count, 9, rng.choice, lambda k: _draft("".join(rng.choices("abcdef", k=k))),
+            count, 5, rng.choice, lambda k: _draft("".join(rng.sample("abcdef", k=k + 1))),
             heldout=heldout, domain=self.name,
         )  # fmt: skip
 
@@ -99,6 +99,8 @@ class Backwards(BenchmarkDomain[BenchmarkOptions]):
         word = text.strip()
         if not (word.isascii() and word.isalpha() and word.islower()):
             return [Rejected(Rejection.UNPARSEABLE, "no word of small letters")]
+        if word == word[::-1]:
+            return [Rejected(Rejection.LEAKS_ANSWER, "the same backwards")]
         return [_draft(word)]
 
 

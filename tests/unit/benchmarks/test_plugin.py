@@ -2,12 +2,14 @@
 
 Invariants: it is known, accepted by the configuration and offered to people beside genenv's own;
 it scores predictions as it says; its domain is sound; a package without pinned addresses has
-nothing to fetch; what is no benchmark, or has another name, is refused by name.
+nothing to fetch; what is no benchmark, has another name, reads no suite or has no domain, is
+refused by name.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 from flows.cli.app import app
 from genenv_core.benchmarks.downloads.sources import source_of
 from genenv_core.benchmarks.measuring.request import MeasuringOptions, measurement
-from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks
+from genenv_core.benchmarks.registry import get_benchmark, known_benchmarks, suite_of
 from genenv_core.config.load import resolve
 from genenv_core.domains.registry import get_domain, modules_of
 from genenv_core.errors import ConfigError
@@ -93,7 +95,7 @@ def test_its_data_is_brought_by_hand_and_can_be_checked(
 
 def test_its_domain_is_sound_and_its_module_counts(data: Path) -> None:
     domain = get_domain("backwards", {"data": str(data)})
-    check_shortly(domain, base=20, heldout=10)
+    check_shortly(domain, base=100, heldout=50)  # as many as `genenv domain check` draws
     assert set(modules_of("backwards", domain)) == {HERE}
 
 
@@ -120,3 +122,25 @@ def test_what_is_none_is_refused_by_name(
     monkeypatch.syspath_prepend(write_package(tmp_path, {BENCHMARKS: {name: value}}))
     with pytest.raises(ConfigError, match=f"benchmark '{name}': .*{words}"):
         get_benchmark(name)
+
+
+@mutation("a benchmark without verdicts is a suite", REGISTRY, "    if lacking:", "    if False:")
+def test_what_load_returns_has_to_be_a_suite(data: Path) -> None:
+    assert suite_of(BENCHMARK, data).items == {"0": "long", "1": "short", "2": "short"}
+    broken = replace(BENCHMARK, load=lambda _: {"0": "long"})  # type: ignore[arg-type]
+    words = "'backwards': load returned a dict without digest, composites, judge, measures, playabl"
+    with pytest.raises(ConfigError, match=words):
+        suite_of(broken, data)
+
+
+@mutation(
+    "a benchmark that no model can attempt is called an unknown domain",
+    "genenv_core/benchmarks/measuring/request.py", "if name not in known_domains():", "if False:",
+)  # fmt: skip
+def test_a_benchmark_without_a_domain_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {BENCHMARKS: POINTS[BENCHMARKS]}
+    monkeypatch.syspath_prepend(write_package(tmp_path, points))
+    with pytest.raises(ConfigError, match=r"has no domain, .*in genenv\.domains; `genenv eval"):
+        measurement("backwards", MeasuringOptions("./m", data=str(tmp_path)))

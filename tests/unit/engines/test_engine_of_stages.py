@@ -27,11 +27,13 @@ from genenv_core.errors import ConfigError
 from tasks import generate_tasks
 from tasks.policies.engine import engine_of
 from tasks.stage import progress
+from tasks.stage.key import GRAMMARS
 from tests.mutations import mutation
 from tests.unit.test_layers import LAYERS, REPOSITORY
 
 DIGEST = "0123456789abcdef" * 4
 
+KEY = "tasks/stage/key.py"
 COMPUTE = "genenv_core/config/sections/compute.py"
 
 BY_NAME = {
@@ -50,9 +52,14 @@ DECIDED = ("transformers", "vllm")
 """Engines for which every place of `BY_NAME` was read and is right."""
 
 
+@mutation(
+    "nobody says by which libraries an engine holds a grammar", KEY, ', "vllm": ()}', "}",
+    by="[vllm]",
+)  # fmt: skip
 @pytest.mark.parametrize("kind", get_args(EngineKind))
-def test_each_kind_is_a_module_that_opens_an_engine(kind: Any) -> None:
+def test_each_kind_is_a_module_that_opens_an_engine_and_names_its_libraries(kind: Any) -> None:
     assert callable(import_module(engine_module(kind)).open_engine)
+    assert kind in GRAMMARS, f"name in GRAMMARS of {KEY} by which libraries {kind} holds a grammar"
 
 
 @mutation(

@@ -457,6 +457,7 @@ def test_epoch_1_is_not_blamed_for_the_first_pi_env(found: Found) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("arm", ARMS)
 def test_what_an_arm_does_not_train_is_not_called_skipped(arm: Arm, found: Found) -> None:
+    """Say in `trains_agent` and `trains_env` of the view what a further arm trains."""
     skipped = {one["subject"] for one in found.of(f"arm {arm}") if one["rule"] == "skipped"}
     trained = {"agent": ARMS[arm].trains_agent, "env": ARMS[arm].trains_env}
     assert skipped == {policy for policy, trains in trained.items() if trains}

@@ -17,6 +17,7 @@ from flows.cli.runs.predicted import Predicted, prediction_errors
 from genenv_core.config.load import dump, resolve
 from genenv_core.config.moved import ONE_CLASS
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import MEASURES, STAGES
 from genenv_core.spending.predicting import Prediction, Predictor, first_reached, samples_of
 from genenv_core.spending.shapes import SHAPES, likeness, units
 from genenv_core.spending.spent import Spent
@@ -74,7 +75,13 @@ def predicted(root: Path, config: RunConfig, stage: str, epoch: int) -> Predicti
     return Predictor(config, samples_of(LocalStore(root), config), "here").predict(stage, epoch)
 
 
+@mutation(
+    "a stage without a shape is never predicted", SHAPES_FILE,
+    "if not STAGES[name].model and name != LAST", 'if name in ("score", "filter")',
+)  # fmt: skip
 def test_every_stage_of_a_run_has_a_shape() -> None:
+    """Write the shape of a further stage with a model into `SHAPES`."""
+    assert SHAPES.keys() == STAGES.keys() - {MEASURES}
     values = dump(resolve("tiny"))
     assert all(likeness(stage, values) is not None for stage in SHAPES)
     assert units("rollout", values) == 8 * 4

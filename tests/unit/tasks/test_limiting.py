@@ -12,6 +12,7 @@ from pathlib import Path
 
 from genenv_core.config.load import resolve
 from genenv_core.config.schema import RunConfig
+from genenv_core.config.stages import EPOCH_STAGES, START_STAGES
 from genenv_core.storage.records.runs import RunLog, StageAttempt
 from genenv_core.storage.store.local import LocalStore
 from schemas.enums import StageState
@@ -83,7 +84,8 @@ def test_a_limit_that_is_reached_before_is_said_first_and_then_ends_the_work(
     first, last = heard
     assert first.message.startswith("limits.seconds 10 is reached, 40 are spent already")
     assert not first.facts and last.facts["next"] == "evaluate of epoch 0"
-    assert last.facts["stages_left"] == 2 + 2 * 9 and last.facts["spent"]["seconds"] == 40
+    left = len(START_STAGES[1:]) + 2 * len(EPOCH_STAGES)
+    assert last.facts["stages_left"] == left and last.facts["spent"]["seconds"] == 40
 
 
 def test_without_limits_nothing_is_read_or_said(tmp_path: Path) -> None:

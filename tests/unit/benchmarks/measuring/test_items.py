@@ -342,7 +342,7 @@ def test_a_benchmark_without_a_column_stands_below_the_table() -> None:
     assert "- only, backwards: m, mode official, 0 items: no value" in below
 
 
-def test_every_benchmark_is_in_the_form_and_in_the_table() -> None:
+def test_every_benchmark_is_in_the_form_and_the_table_has_no_other() -> None:
     field = BenchmarkRequest.model_json_schema()["properties"]["benchmark"]
     assert field["enum"] == known_benchmarks() and field["default"] in field["enum"]
-    assert sorted(COLUMNS) == sorted(own_points(BENCHMARKS))
+    assert COLUMNS.keys() <= own_points(BENCHMARKS).keys()
