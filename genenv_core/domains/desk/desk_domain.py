@@ -39,12 +39,7 @@ from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
 from genenv_core.domains.parts import (
     drawn_rate,
     env_request,
-    env_weights,
-    even_weights,
-    mixed_weights,
     read_options,
-    skewed_weights,
-    steep_weights,
     with_rules,
 )
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
@@ -95,6 +90,7 @@ class DeskDomain(SeededTasks):
     def __init__(self, options: DeskOptions | None = None) -> None:
         """Make the domain with these options (None: the defaults)."""
         self.options = options or DeskOptions()
+        self.steep = self.options.steep
         self.tools: Sequence[JsonObject] = TOOLS
         self.observation_schema = OBSERVATION_SCHEMA
         self._rules = DIALOGUE_RULES if self.options.dialogue else AGENT_RULES
@@ -206,26 +202,6 @@ class DeskDomain(SeededTasks):
     def limited_by(self) -> str:
         """Return the options that bound how many programs there are."""
         return f"max_calls {self.options.max_calls} and max_operand {self.options.max_operand}"
-
-    def base_weights(self) -> list[float]:
-        """Return the shares of 1, 2, ... calls in base tasks: mostly few, or the fewest fifth."""
-        most = self.options.max_calls
-        return steep_weights(most) if self.options.steep else mixed_weights(most)
-
-    def example_weights(self) -> list[float]:
-        """Return the shares of 1, 2, ... calls in the agent's examples.
-
-        Long ones are rare, unless the desk is steep: then all lengths have equal shares.
-        """
-        most = self.options.max_calls
-        return even_weights(most) if self.options.steep else mixed_weights(most)
-
-    def written_weights(self, easy_skew: float) -> list[float]:
-        """Return the shares of 1, 2, ... calls in the programs of pi_env's examples."""
-        most = self.options.max_calls
-        if self.options.steep:
-            return skewed_weights(steep_weights(most), easy_skew)
-        return env_weights(most, easy_skew)
 
     def one_turn(self, draft: TaskDraft, rng: random.Random) -> SeedExample:
         """Return a request and its answer; in a dialogue, one turn with the turns before it."""

@@ -18,8 +18,11 @@ from genenv_core.domains.parts import (
     draw_open,
     drawn_rate,
     env_weights,
+    even_weights,
     in_turn,
     mixed_weights,
+    skewed_weights,
+    steep_weights,
 )
 from genenv_core.domains.protocol import Episode, SeedExample, SolutionTurn
 from genenv_core.ids import seed_from
@@ -32,6 +35,9 @@ class LevelledTasks(ABC):
     name: str
     more_tasks: ClassVar[str] = "raise the options"
     """How to get more tasks, for the error of too few."""
+    steep: bool = False
+    """Whether base tasks and pi_env's examples are nearly all of the easiest fifth of the levels,
+    while the agent's examples have all levels equally. Without it, all of them are mostly easy."""
 
     @abstractmethod
     def highest(self) -> int:
@@ -47,7 +53,8 @@ class LevelledTasks(ABC):
 
     def base_weights(self) -> list[float]:
         """Return the shares of levels 1, 2, ... in base tasks, which need not sum to 1."""
-        return mixed_weights(self.highest())
+        most = self.highest()
+        return steep_weights(most) if self.steep else mixed_weights(most)
 
     def base_tasks(self, seed: int, count: int) -> list[TaskDraft]:
         """Return `count` distinct tasks outside the held-out bucket, most of them easy.
@@ -140,17 +147,21 @@ class SeededTasks(LevelledTasks):
 
     def example_weights(self) -> list[float]:
         """Return the shares of levels 1, 2, ... in `agent_examples`, which need not sum to 1."""
-        return mixed_weights(self.highest())
+        most = self.highest()
+        return even_weights(most) if self.steep else mixed_weights(most)
 
     def written_weights(self, easy_skew: float) -> list[float]:
         """Return the shares of levels that pi_env writes in `env_examples`; equal ones at skew 0.
 
         They need not sum to 1.
         """
-        return env_weights(self.highest(), easy_skew)
+        most = self.highest()
+        if self.steep:
+            return skewed_weights(steep_weights(most), easy_skew)
+        return env_weights(most, easy_skew)
 
     def agent_examples(self, seed: int, count: int) -> list[SeedExample]:
-        """Return `count` turns of right attempts, few of them at hard tasks."""
+        """Return `count` turns of right attempts; few are at hard tasks, unless `steep` is set."""
         rng = random.Random(seed_from(self.name, "agent_examples", seed))
         weights = self.example_weights()
         return [self.one_turn(self.draw_open(rng, weights), rng) for _ in range(count)]

@@ -76,6 +76,10 @@ class TrailsOptions(Record, use_attribute_docstrings=True):
 
     max_looks: int = Field(default=6, ge=1, le=MOST_LOOKS)
     """Most looks at cards in one task; `parse` refuses a longer trail as out of range."""
+    steep: bool = False
+    """Whether pi_env and the base tasks begin with the shortest fifth of the trails, while the
+    agent's examples have all lengths equally. So the first pi_env hardly ever writes what would
+    teach the agent most. Without it, all of them begin with mostly short trails."""
     history: int = Field(default=0, ge=0)
     """How many of its last looks the agent reads with the request in each turn: the conversation
     then begins anew after each look. 0: the conversation goes on and holds all looks."""
@@ -93,6 +97,7 @@ class TrailsDomain(SeededTasks):
     def __init__(self, options: TrailsOptions | None = None) -> None:
         """Make the domain with these options (None: the defaults)."""
         self.options = options or TrailsOptions()
+        self.steep = self.options.steep
         self.tools: Sequence[JsonObject] = TOOLS
         self.observation_schema = OBSERVATION_SCHEMA
 

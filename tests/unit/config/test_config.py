@@ -33,7 +33,9 @@ from genenv_core.config.load import (
 )
 from genenv_core.config.meant_for_tiny import meant_for_tiny
 from genenv_core.config.schema import RunConfig
+from genenv_core.domains.protocol import KnowsSolution
 from genenv_core.domains.registry import get_domain
+from genenv_core.domains.trails.trails_domain import TrailsOptions
 from genenv_core.errors import ConfigError
 from genenv_core.exchange.given_models import SMOLLM2
 from genenv_core.types import AgentHistory, Context
@@ -224,6 +226,19 @@ def test_the_preset_for_laptops_can_work() -> None:
     assert len(longest.ground_truth) < config.rollout.max_tokens
     assert config.warm_start.steps and config.execution.updates_at_once == 1
     assert config.execution.keep_checkpoints == 1
+
+
+def test_the_test_bed_of_several_turns_can_be_played() -> None:
+    """The held-out tasks have all lengths equally, and the longest attempt has its turns."""
+    config = resolve(str(REPOSITORY / "docs" / "examples" / "headroom-trails.yaml"))
+    options = TrailsOptions.model_validate(config.domain.options)
+    assert config.domain.name == "trails" and options.steep
+    domain = get_domain(config.domain.name, config.domain.options)
+    assert (config.data.validation_tasks + config.data.test_tasks) % options.max_looks == 0
+    longest = max(domain.heldout_tasks(0, options.max_looks), key=lambda draft: draft.difficulty)
+    assert isinstance(domain, KnowsSolution)
+    assert len(domain.solution(longest)) == options.max_looks + 1 <= config.rollout.max_turns
+    assert len(longest.program.split()) < config.generation.max_tokens / 2
 
 
 @mutation(

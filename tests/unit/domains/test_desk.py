@@ -313,19 +313,8 @@ def test_seed_examples_are_right_and_follow_the_skew() -> None:
 
 
 @mutation(
-    "a steep desk begins with mixed base tasks", "genenv_core/domains/desk/desk_domain.py",
-    "return steep_weights(most) if self.options.steep else mixed_weights(most)",
-    "return mixed_weights(most)",
-)  # fmt: skip
-@mutation(
-    "pi_env begins as on any desk", "genenv_core/domains/desk/desk_domain.py",
-    "return skewed_weights(steep_weights(most), easy_skew)",
-    "return env_weights(most, easy_skew)",
-)  # fmt: skip
-@mutation(
-    "the agent of a steep desk knows short requests alone",
-    "genenv_core/domains/desk/desk_domain.py", 
-    "return even_weights(most) if", "return steep_weights(most) if",
+    "the option steep of desk does nothing", "genenv_core/domains/desk/desk_domain.py",
+    "self.steep = self.options.steep", "self.steep = False",
 )  # fmt: skip
 def test_a_steep_desk_begins_with_the_shortest_fifth_and_an_agent_of_all_lengths() -> None:
     steep = DeskDomain(DeskOptions(steep=True, max_calls=12, max_operand=4))

@@ -526,6 +526,32 @@ def test_pi_env_learns_to_say_what_the_tool_says(monkeypatch: pytest.MonkeyPatch
     assert min(contents[False], contents[True]) > 20
 
 
+@mutation(
+    "the option steep of trails does nothing", DOMAIN,
+    "self.steep = self.options.steep", "self.steep = False",
+)  # fmt: skip
+def test_steep_trails_begin_with_the_shortest_fifth_and_an_agent_of_all_lengths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steep = TrailsDomain(TrailsOptions(steep=True, max_looks=MOST_LOOKS))
+
+    def short(programs: list[str]) -> float:
+        return sum(_task(program, steep).difficulty <= 2 for program in programs) / len(programs)
+
+    # .96 of the shortest fifth, and two of the ten equal parts of the rest.
+    base = [draft.program for draft in steep.base_tasks(0, 300)]
+    assert short(base) == pytest.approx(0.968, abs=0.03)
+    written = [text for _, text in steep.env_examples(1, 1200, 1.0) if "content" not in text]
+    assert short(written) == pytest.approx(0.968, abs=0.02)
+    assert max(_task(text, steep).difficulty for text in written) > 5
+    drawn = _given_to("one_turn", monkeypatch)
+    steep.agent_examples(1, 1000)
+    looks = Counter(draft.difficulty for draft in drawn)
+    assert sorted(looks) == list(range(1, MOST_LOOKS + 1)) and min(looks.values()) > 60
+    tests = Counter(draft.difficulty for draft in steep.heldout_tasks(0, 100))
+    assert tests == dict.fromkeys(range(1, MOST_LOOKS + 1), 10)
+
+
 @pytest.mark.parametrize("trails", [TRAILS, EXPLAINED], ids=["bare", "explained"])
 def test_seed_turns_are_those_of_a_right_attempt(
     trails: TrailsDomain, monkeypatch: pytest.MonkeyPatch
@@ -606,7 +632,7 @@ def test_the_documentation_shows_a_whole_attempt_and_the_options() -> None:
     [
         (
             {"max_look": 3},
-            r"options\.max_look is no option \(options of trails: max_looks, history, explain",
+            r"options\.max_look is no option \(options of trails: max_looks, steep, history",
         ),
         ({"max_looks": 0}, r"domain\.options\.max_looks: .*got 0"),
         ({"max_looks": 11}, r"domain\.options\.max_looks: .*got 11"),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,7 @@ from genenv_core.domains.kit.levels import SeededTasks, drawn_turn
 from genenv_core.domains.kit.tools import Tools, call
 from genenv_core.domains.parts import in_heldout
 from genenv_core.domains.protocol import SeedExample, SolutionTurn
+from genenv_core.domains.registry import get_domain
 from genenv_core.errors import ConfigError
 from genenv_core.types import AgentHistory, Message, TaskDraft
 from tests.mutations import mutation
@@ -159,3 +163,67 @@ def test_examples_of_pi_env_have_a_base_and_another_program(
     assert "None" in rates and len(rates) > 5
     assert {len(messages[0]["content"].split()[-1]) for messages, _ in examples} == {1}
     assert {len(program.removeprefix("program ")) for _, program in examples} == {2, 3}
+
+
+class SteepWords(Words):
+    """Words of up to ten letters, of which base tasks and pi_env begin with one or two."""
+
+    steep = True
+
+    def highest(self) -> int:
+        return 10
+
+
+@mutation(
+    "base tasks of a steep domain are mixed", LEVELS,
+    "return steep_weights(most) if self.steep else mixed_weights(most)",
+    "return mixed_weights(most)",
+)  # fmt: skip
+@mutation(
+    "pi_env of a steep domain begins as any other", LEVELS,
+    "return skewed_weights(steep_weights(most), easy_skew)",
+    "return env_weights(most, easy_skew)",
+)  # fmt: skip
+@mutation(
+    "the agent of a steep domain knows easy tasks alone", LEVELS,
+    "return even_weights(most) if self.steep", "return steep_weights(most) if self.steep",
+)  # fmt: skip
+@mutation(
+    "every domain of levels is steep", LEVELS, "steep: bool = False", "steep: bool = True"
+)  # fmt: skip
+def test_a_steep_domain_begins_with_the_easiest_fifth_and_an_agent_of_all_levels() -> None:
+    """.96 of the easiest fifth, and two of the ten equal parts of the rest: .968 in all."""
+    steep = SteepWords()
+    base, later = steep.base_weights(), steep.written_weights(0.0)
+    assert base == steep.written_weights(1.0)
+    assert base[:2] == pytest.approx([0.484] * 2) and base[2:] == pytest.approx([0.004] * 8)
+    assert later == steep.example_weights() == pytest.approx([0.1] * 10)
+    drawn = Counter(task.difficulty for task in steep.base_tasks(0, 50))
+    assert drawn[1] + drawn[2] > 40
+    usual = Words()
+    assert usual.base_weights() == usual.example_weights() != usual.written_weights(1.0)
+    assert usual.base_weights()[2] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "digest"),
+    [
+        ("desk", {}, "42edc2067e76"),
+        ("desk", {"max_calls": 12, "steep": True}, "722156a2d728"),
+        ("desk", {"max_calls": 8, "steep": True, "dialogue": True}, "ca3a5164ce3f"),
+        ("trails", {}, "8704c36d15e0"),
+        ("trails", {"max_looks": 10, "history": 2}, "42afc00200bb"),
+        ("trails", {"max_looks": 10, "steep": True}, "600216ea0704"),
+        ("arithmetic", {}, "adf1e6eb7ce5"),
+    ],
+)
+def test_what_a_seed_draws_stays_what_it_is(
+    name: str, options: dict[str, Any], digest: str
+) -> None:
+    """Other draws make other runs of the same seed, so no change of code may bring them."""
+    domain = get_domain(name, options)
+    assert isinstance(domain, SeededTasks)
+    tasks = [*domain.base_tasks(7, 60), *domain.heldout_tasks(7, 30)]
+    shown = [*domain.agent_examples(7, 60), *domain.env_examples(7, 60, 0.5)]
+    told = json.dumps([[(task.prompt, task.program) for task in tasks], shown])
+    assert hashlib.sha256(told.encode()).hexdigest()[:12] == digest
