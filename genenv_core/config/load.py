@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from genenv_core.canonical import digest, section_of
-from genenv_core.config.moved import as_named, check_moved
+from genenv_core.config.moved import as_named, check_moved, with_gone
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.data import DomainConfig
 from genenv_core.config.sections.unions.alternatives import TAG, paths_of, sections_of
@@ -187,7 +187,8 @@ def run_name(config: RunConfig, source: str) -> str:
 
 def identity(config: RunConfig, but: Iterable[str] = ()) -> dict[str, Any]:
     """Return the fields that make a run another one when they change, without those in `but`."""
-    return as_named(config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *but}))
+    fields = config.model_dump(mode="json", by_alias=True, exclude={*NOT_IDENTITY, *but})
+    return as_named(with_gone(fields))
 
 
 def stem(source: str) -> str:

@@ -1,7 +1,8 @@
 """Fields that moved: `RunConfig` reads old names in records, and refuses them from people.
 
 A record of an older genenv names every field. Where a person writes an old name, in a file or after
---set, the error says the new one.
+--set, the error says the new one. Fields that became constants are read with that value, and
+refused with another one; names of runs and keys of stages hold them as before.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from genenv_core.errors import ConfigError
 
 MOVED = {"data.offline_file": "teacher.file"}
 """Old field -> new field."""
+
+GONE = {"bootstrap.easy_skew": (1.0, "bootstrap"), "warm_start.easy_skew": (0.5, "warm_start")}
+"""Field that became a constant -> its value, and the stage whose key holds it. The class of the
+section has it as a class variable."""
 
 ONE_CLASS = {
     "model": None,
@@ -49,6 +54,30 @@ def check_moved(values: Mapping[str, Any]) -> None:
             raise ConfigError(f"{old} is now {new}: write {new}={value} in place of it")
 
 
+def check_gone(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a field that is gone; `values` are those of `with_moved`."""
+    for field, (value, _) in GONE.items():
+        section, _, name = field.partition(".")
+        own = section_of(values, section)
+        if name in own:
+            raise ValueError(f"{field} is {value} in every run now, not {own[name]!r}: remove it")
+
+
+def with_gone(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values with the fields that are gone, in the sections that are there."""
+    found = dict(values)
+    for field, (value, _) in GONE.items():
+        section, _, name = field.partition(".")
+        if section in found:
+            found[section] = {**found[section], name: value}
+    return found
+
+
+def gone_of(stage: str) -> dict[str, Any]:
+    """Return dotted field -> value of those that the key of a stage holds."""
+    return {field: value for field, (value, where) in GONE.items() if where == stage}
+
+
 def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recorded configuration under the names of today, to compare it with others.
 
@@ -64,8 +93,16 @@ def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested values with old fields under their new names; drops an old field with null."""
+    """Return nested values with old fields under their new names.
+
+    Drops an old field with null, and one that is gone with its constant.
+    """
     found = dict(values)
+    for field, (value, _) in GONE.items():
+        section, _, name = field.partition(".")
+        own = section_of(found, section)
+        if name in own and own[name] == value:
+            found[section] = {other: one for other, one in own.items() if other != name}
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
         if name not in section_of(found, section):

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
-from genenv_core.config.moved import with_moved
+from genenv_core.config.moved import check_gone, with_moved
 from genenv_core.config.sections.benchmark import MeasureConfig
 from genenv_core.config.sections.compute import ComputeConfig, ExecutionConfig
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
@@ -135,7 +135,9 @@ class RunConfig(Section):
         """Read what an older genenv recorded."""
         if not isinstance(values, dict):
             return values
-        return with_moved(cast("dict[str, Any]", values))
+        known = with_moved(cast("dict[str, Any]", values))
+        check_gone(known)
+        return known
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from genenv_core.config.moved import GONE, gone_of
 from genenv_core.config.schema import RunConfig
 from genenv_core.config.sections.compute import EngineKind
 from genenv_core.domains.protocol import FILES_REMEDY, Domain, ReadsFiles
@@ -52,7 +53,7 @@ def parts_of(
         runtime |= {f"environment {name}": value for name, value in deciding(os.environ).items()}
         if on_cpu(stage, config):
             runtime["processor"] = processor()
-    fields = config_fields(config, stage.reads)
+    fields = config_fields(config, stage.reads) | gone_of(stage.name)
     if fields.get("generation.structured"):
         runtime |= {library: version(library) for library in GRAMMARS[config.compute.engine]}
     domain = domain_of(stage, config)
@@ -150,7 +151,7 @@ class ConfigView:
         """Return the field if the stage declares it; raises StageError otherwise."""
         path = f"{self._prefix}{name}"
         value = getattr(self._value, name)
-        if path in self._stage.reads:
+        if path in self._stage.reads or path in GONE:
             return value
         if any(read.startswith(path + ".") for read in self._stage.reads):
             return ConfigView(value, self._stage, path + ".")
