@@ -39,6 +39,7 @@ VIEW_NAMES = (
     "task_domains",
     "domains",
     "fixed_sets",
+    "uses",
     "lineage",
     "updates",
     "fidelity",

@@ -41,6 +41,7 @@ STAGE = Stage(
         "data.validation_tasks",
         "data.test_tasks",
         "bootstrap",
+        "bootstrap.easy_skew",  # a constant
         *COMPUTE_FIELDS,
     ),
     ("torch", "transformers", "tokenizers"),

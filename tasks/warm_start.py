@@ -57,6 +57,7 @@ STAGE = Stage(
     ("tasks.warm_start", "genenv_core.training.sft.trainer"),
     (
         *(f"warm_start.{name}" for name in SETTINGS),
+        "warm_start.easy_skew",  # a constant
         "training",
         "domain",
         "generation.guard",

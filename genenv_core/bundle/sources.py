@@ -20,12 +20,12 @@ _BESIDE = ("pyproject.toml", "README.md", "LICENSE")
 _LOCKS = ("requirements.lock", "infra/torch-cpu.lock", "infra/torch-cuda.lock")
 
 
-def code_files(home: Path = HOME) -> dict[str, bytes]:
+def code_files() -> dict[str, bytes]:
     """Return the files of genenv's packages, by the names of their members."""
-    found = {CODE + name: (home / name).read_bytes() for name in _in_repository(home, _BESIDE)}
+    found = {CODE + name: (HOME / name).read_bytes() for name in _in_repository(_BESIDE)}
     for package in PACKAGES:
-        for path in sorted((home / package).rglob("*")):
-            inside = path.relative_to(home)
+        for path in sorted((HOME / package).rglob("*")):
+            inside = path.relative_to(HOME)
             if path.is_file() and not any(p.startswith((".", "__pycache__")) for p in inside.parts):
                 found[CODE + inside.as_posix()] = path.read_bytes()
     return found
@@ -43,13 +43,13 @@ def plugin_files(modules: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
-def lock_files(home: Path = HOME) -> dict[str, bytes]:
+def lock_files() -> dict[str, bytes]:
     """Return the list of installed packages, and in genenv's repository the locks with hashes."""
     lines = [f"{name}=={version}\n" for name, version in sorted(installed().items())]
     text = "# What was installed beside genenv, by its own metadata.\n" + "".join(lines)
     found = {f"{LOCKS}installed.txt": text.encode()}
-    for name in _in_repository(home, _LOCKS):
-        found[LOCKS + Path(name).name] = (home / name).read_bytes()
+    for name in _in_repository(_LOCKS):
+        found[LOCKS + Path(name).name] = (HOME / name).read_bytes()
     return found
 
 
@@ -77,11 +77,11 @@ def machine() -> dict[str, str]:
     }
 
 
-def commit(home: Path = HOME) -> str:
+def commit() -> str:
     """Return the commit of genenv's repository, with -dirty for changed files; '' without one."""
-    if not (home / ".git").exists():
+    if not (HOME / ".git").exists():
         return ""
-    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40"]
+    command = ["git", "-C", str(HOME), "describe", "--always", "--dirty", "--abbrev=40"]
     command += ["--exclude=*"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -100,8 +100,8 @@ def _processor() -> str:
     return found[1].strip() if found else platform.processor()
 
 
-def _in_repository(home: Path, names: Iterable[str]) -> Iterator[str]:
+def _in_repository(names: Iterable[str]) -> Iterator[str]:
     """Yield those of these files that exist, if the folder is genenv's repository."""
-    project = home / "pyproject.toml"
+    project = HOME / "pyproject.toml"
     if project.is_file() and 'name = "genenv"' in project.read_text(encoding="utf-8"):
-        yield from (name for name in names if (home / name).is_file())
+        yield from (name for name in names if (HOME / name).is_file())

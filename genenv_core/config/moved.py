@@ -1,18 +1,20 @@
 """Fields that moved: `RunConfig` reads old names in records, and refuses them from people.
 
 A record of an older genenv names every field. Where a person writes an old name, in a file or after
---set, the error says the new one.
+--set, the error says the new one. Fields that became constants are read with that value, and
+refused with another one; names of runs and keys of stages hold them as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from genenv_core.canonical import section_of
+from genenv_core.config.sections.models import BootstrapConfig
 from genenv_core.config.sections.unions.benchmark import BenchmarkSection
 from genenv_core.config.sections.unions.compute import (
     ComputeSection,
@@ -20,6 +22,7 @@ from genenv_core.config.sections.unions.compute import (
     VllmCompute,
 )
 from genenv_core.config.sections.unions.teacher import TeacherConfig
+from genenv_core.config.sections.warm_start import WarmStartConfig
 from genenv_core.errors import ConfigError
 
 MOVED = {"data.offline_file": "teacher.file"}
@@ -35,6 +38,12 @@ ONE_CLASS = {
 }
 """Fields of section teacher while one class had those of all teachers, without the file."""
 
+CONSTANTS = {
+    "bootstrap": {"easy_skew": BootstrapConfig.easy_skew},
+    "warm_start": {"easy_skew": WarmStartConfig.easy_skew},
+}
+"""Section -> its fields that became constants. Stages name them in `reads`, so keys hold them."""
+
 WHOLE: Mapping[str, Mapping[str, Any]] = {
     "teacher": ONE_CLASS,
     "benchmark": {
@@ -45,6 +54,7 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "device": VllmCompute.device,
         "vllm": TransformersCompute.vllm.model_dump(mode="json"),
     },
+    **CONSTANTS,
 }
 """Sections while one class had the fields of all alternatives: fields that some of them lack."""
 
@@ -56,6 +66,16 @@ def check_moved(values: Mapping[str, Any]) -> None:
         value = values.get(old, section_of(values, section).get(name))
         if value is not None:
             raise ConfigError(f"{old} is now {new}: write {new}={value} in place of it")
+
+
+def check_constants(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a field that became a constant; `values` are those of `with_moved`."""
+    for section, name, value in _constants():
+        own = section_of(values, section)
+        if name in own:
+            raise ValueError(
+                f"{section}.{name} is {value} in every run now, not {own[name]!r}: remove it"
+            )
 
 
 def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,8 +93,15 @@ def as_now(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_moved(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested values with old fields under their new names; drops an old field with null."""
+    """Return nested values with old fields under their new names.
+
+    Drops an old field with null, and a constant.
+    """
     found = dict(values)
+    for section, name, value in _constants():
+        own = section_of(found, section)
+        if name in own and own[name] == value:
+            found[section] = {other: one for other, one in own.items() if other != name}
     for old, new in MOVED.items():
         section, _, name = old.partition(".")
         if name not in section_of(found, section):
@@ -100,6 +127,13 @@ def as_named(identity: Mapping[str, Any]) -> dict[str, Any]:
     named = {**identity, "data": data, "teacher": teacher}
     whole = {name: {**one, **named[name]} for name, one in WHOLE.items() if name in named}
     return {**named, **whole}
+
+
+def _constants() -> Iterator[tuple[str, str, Any]]:
+    """Yield section, name and value of each constant."""
+    for section, fields in CONSTANTS.items():
+        for name, value in fields.items():
+            yield section, name, value
 
 
 _UNIONS: Mapping[str, TypeAdapter[Any]] = {

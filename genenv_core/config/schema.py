@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 from pydantic import Field, model_validator
 
 from genenv_core.config.arms import ARMS, Arm, ArmSpec, TaskSet
-from genenv_core.config.moved import with_moved
+from genenv_core.config.moved import check_constants, with_moved
 from genenv_core.config.sections.benchmark import MeasureConfig
 from genenv_core.config.sections.compute import ExecutionConfig, VllmServing
 from genenv_core.config.sections.curriculum import CurriculumConfig, GenerationConfig, Level
@@ -140,7 +140,9 @@ class RunConfig(Section):
         """Read what an older genenv recorded."""
         if not isinstance(values, dict):
             return values
-        return with_moved(cast("dict[str, Any]", values))
+        known = with_moved(cast("dict[str, Any]", values))
+        check_constants(known)
+        return known
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

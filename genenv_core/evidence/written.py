@@ -146,17 +146,13 @@ class StoredSet:
     older: tuple[int, int] | None = None
 
 
-STORED_SETS = (TaskSource.BASE, TaskSource.TEST)
-"""Sets that a run draws from its domain and attempts."""
-
-
 def read_set(
     con: duckdb.DuckDBPyConnection,
     run: str,
     source: TaskSource,
     epochs: tuple[int, int] | None = None,
 ) -> StoredSet:
-    """Return a set of `STORED_SETS` with the attempts at it.
+    """Return the base tasks or the test tasks of a run, with the attempts at them.
 
     Attempts at test tasks are the sampled ones. An evaluation that was taken over from an earlier
     epoch counts once, as that of the epoch that made it.

@@ -1,5 +1,5 @@
 -- What did the agent say in each attempt, what was right, what did it earn, and which updates used it?
--- Reads: judged_traces, tasks, trace_tokens, update_samples, evaluations, evaluation_texts
+-- Reads: judged_traces, tasks, trace_tokens, uses, evaluations, evaluation_texts
 -- Key: run_id, epoch, task_id, mode, sample_index
 -- epoch: Epoch of the rollout, or whose agent was evaluated; 0 is the bootstrap.
 -- source: Where the task comes from. `validation` and `test` are held-out tasks: attempts that nothing learns from.
@@ -19,17 +19,7 @@
 --
 -- Rollouts of base tasks and held-out attempts are here too: say WHERE source = 'generated' for the
 -- attempts at what pi_env wrote.
-WITH used AS (
-    SELECT
-        run_id,
-        row_id,
-        any_value(advantage) AS advantage,
-        string_agg(CAST(epoch AS VARCHAR), ', ' ORDER BY epoch) AS epochs
-    FROM update_samples
-    WHERE policy = 'agent'
-    GROUP BY run_id, row_id
-),
-made AS (
+WITH made AS (
     SELECT
         r.run_id,
         r.arm,
@@ -51,10 +41,11 @@ made AS (
         r.tool_calls,
         r.response_tokens,
         u.advantage,
-        u.epochs AS agent_updates
+        array_to_string(u.updates, ', ') AS agent_updates
     FROM judged_traces AS r
     LEFT JOIN trace_tokens AS k ON k.run_id = r.run_id AND k.trace_id = r.trace_id
-    LEFT JOIN used AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id
+    LEFT JOIN uses AS u
+        ON u.run_id = r.run_id AND u.policy = 'agent' AND u.row_id = r.trace_id
     UNION ALL BY NAME
     SELECT
         e.run_id,

@@ -1,5 +1,5 @@
 -- What was pi_env asked, what did it write, and what became of that?
--- Reads: tasks, contexts, task_scores, decisions, update_samples
+-- Reads: tasks, contexts, task_scores, decisions, uses
 -- Key: run_id, task_id
 -- epoch: Epoch that produced the text.
 -- task_id: Task that the text became, or that it was refused as.
@@ -11,18 +11,7 @@
 -- env_updates: Epochs whose environment update trained on it, as text; null when none did.
 --
 -- A generation with several tasks has several rows. The tokens of the prompt, chat template and all, are generations.prompt_ids.
-WITH used AS (
-    -- Along rows without a weight there is only the KL of an update.
-    SELECT
-        run_id,
-        row_id,
-        arg_min(weight, epoch) AS weight,
-        string_agg(CAST(epoch AS VARCHAR), ', ' ORDER BY epoch) AS epochs
-    FROM update_samples
-    WHERE policy = 'env' AND weight > 0
-    GROUP BY run_id, row_id
-),
-attempted AS (
+WITH attempted AS (
     -- A task of a set is attempted again when its window comes round.
     SELECT *
     FROM task_scores
@@ -55,10 +44,11 @@ SELECT
     g.r_env,
     d.env_reason,
     u.weight,
-    u.epochs AS env_updates
+    array_to_string(u.updates, ', ') AS env_updates
 FROM tasks AS t
 LEFT JOIN contexts AS c ON c.run_id = t.run_id AND c.context_id = t.context_id
 LEFT JOIN attempted AS g ON g.run_id = t.run_id AND g.task_id = t.task_id
 LEFT JOIN decisions AS d ON d.run_id = g.run_id AND d.group_id = g.group_id
-LEFT JOIN used AS u ON u.run_id = t.run_id AND u.row_id = t.generation_id
+LEFT JOIN uses AS u
+    ON u.run_id = t.run_id AND u.policy = 'env' AND u.row_id = t.generation_id
 WHERE t.source IN ('generated', 'teacher')

@@ -10,8 +10,8 @@
 -- parts: How the benchmark's verdict came about, JSON object; null for a pool's task.
 --
 -- `scores` judges what pools hold, `benchmark_items` what a measurement attempted: no trace is in both.
--- Which updates used a trace is in `agent_attempts` and `lineage`. To gather that takes longer than
--- the verdict of a few traces.
+-- Which updates trained on a trace is in `uses`. To gather that takes longer than the verdict of a
+-- few traces.
 SELECT
     r.*,
     coalesce(s.reward, b.score) AS reward,

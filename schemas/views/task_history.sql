@@ -1,23 +1,20 @@
 -- How did the agent fare on one task, or on equal ones, over the epochs?
--- Reads: task_scores, tasks, traces, decisions, update_samples
+-- Reads: task_scores, tasks, traces, decisions, uses
 -- Key: run_id, group_id
 -- occasion: How often tasks of this fingerprint were attempted up to here, from 1.
 -- policy_version: Version of pi_agent that attempted it.
 -- p_hat_before: The same on the occasion before; null on the first.
 -- agent_updates: Epochs whose agent update trained on these rollouts, as text; null when none did.
 -- env_updates: Epochs whose environment update trained on the task's generation; null when none did.
-WITH uses AS (
+WITH used AS (
     -- An agent update uses groups of rollouts, an environment update single generations.
-    -- It trains on those with a weight; along the others there is only its KL.
-    SELECT DISTINCT run_id, policy, epoch, coalesce(group_id, row_id) AS used_id
-    FROM update_samples
-    WHERE weight IS NULL OR weight > 0
-),
-updates AS (
     SELECT
-        run_id, policy, used_id, string_agg(CAST(epoch AS VARCHAR), ', ' ORDER BY epoch) AS epochs
+        run_id,
+        policy,
+        coalesce(group_id, row_id) AS used_id,
+        array_to_string(list_sort(list_distinct(flatten(list(updates)))), ', ') AS epochs
     FROM uses
-    GROUP BY run_id, policy, used_id
+    GROUP BY ALL
 )
 SELECT
     g.run_id,
@@ -45,8 +42,8 @@ INNER JOIN tasks AS t ON t.run_id = g.run_id AND t.task_id = g.task_id
 LEFT JOIN traces AS r
     ON r.run_id = g.run_id AND r.group_id = g.group_id AND r.sample_index = 0
 LEFT JOIN decisions AS x ON x.run_id = g.run_id AND x.group_id = g.group_id
-LEFT JOIN updates AS a
+LEFT JOIN used AS a
     ON a.policy = 'agent' AND a.run_id = g.run_id AND a.used_id = g.group_id
-LEFT JOIN updates AS b
+LEFT JOIN used AS b
     ON b.policy = 'env' AND b.run_id = g.run_id AND b.used_id = t.generation_id
 WINDOW same AS (PARTITION BY g.run_id, t.fingerprint ORDER BY g.epoch, g.group_id)

@@ -120,13 +120,12 @@ def _attempts(reader: Reader, run: str, task: str) -> Panel:
     return reader.panel(
         "attempts", "Attempts",
         "SELECT r.trace_id, r.sample_index, r.success, r.reward, r.failure, r.error, r.turns, "
-        "r.tool_calls, r.response_tokens, r.policy_version, any_value(u.advantage) AS advantage, "
-        "string_agg(CAST(u.epoch AS VARCHAR), ', ' ORDER BY u.epoch) AS agent_updates\n"
+        "r.tool_calls, r.response_tokens, r.policy_version, u.advantage, "
+        "array_to_string(u.updates, ', ') AS agent_updates\n"
         "FROM judged_traces AS r\n"
-        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
+        "LEFT JOIN uses AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
         "AND u.policy = 'agent'\n"
-        f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)}\n"
-        "GROUP BY ALL ORDER BY r.trace_id",
+        f"WHERE r.run_id = {text(run)} AND r.task_id = {text(task)}\nORDER BY r.trace_id",
     )  # fmt: skip
 
 

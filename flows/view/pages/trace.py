@@ -134,9 +134,9 @@ def _trace(reader: Reader, run: str, trace: str) -> ShownTrace:
         "r.reward, u.advantage, r.failure, r.parts AS judged, r.error, r.finish_reason, r.turns, "
         "r.tool_calls, r.prompt_tokens, r.response_tokens\n"
         "FROM judged_traces AS r\n"
-        "LEFT JOIN update_samples AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
+        "LEFT JOIN uses AS u ON u.run_id = r.run_id AND u.row_id = r.trace_id "
         "AND u.policy = 'agent'\n"
-        f"WHERE r.{own} AND r.trace_id = {text(trace)}\nORDER BY u.epoch LIMIT 1",
+        f"WHERE r.{own} AND r.trace_id = {text(trace)}",
     )  # fmt: skip
     if facts.first is None:
         raise NotFound(f"run {run} has no trace {trace!r}: search for its id")

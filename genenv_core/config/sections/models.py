@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -193,6 +193,9 @@ class ModelSizeConfig(Section):
 class BootstrapConfig(Section):
     """Warm start of the tiny models from generated seed data; unused when both models are given."""
 
+    easy_skew: ClassVar[float] = 1.0
+    """pi_env starts easy: nearly all that it writes has the lowest difficulty."""
+
     agent: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig(layers=3))
     """Shape of pi_agent."""
     env: ModelSizeConfig = Field(default_factory=lambda: ModelSizeConfig())
@@ -201,7 +204,7 @@ class BootstrapConfig(Section):
     """Most supervised steps of pi_agent; it stops earlier, unfinished on purpose, at agent_target
     (desk: after about 1100)."""
     env_steps: int = Field(default=720, ge=1, le=1_000_000)
-    """Supervised steps of pi_env: two thirds on all difficulties, one third on easy_skew's."""
+    """Supervised steps of pi_env: two thirds on all difficulties, one third on easy ones."""
     batch_rows: int = Field(default=32, ge=1, le=4096)
     """Rows in a step; rows of a step have about the same length."""
     learning_rate: float = Field(default=3e-3, gt=0, le=1)
@@ -209,5 +212,3 @@ class BootstrapConfig(Section):
     agent_target: float = Field(default=0.72, gt=0, le=1)
     """Greedy success on fresh seed examples at which the warm start of pi_agent stops; below 1, so
     that something is left to learn."""
-    easy_skew: float = Field(default=1.0, ge=0, le=1)
-    """How easy pi_env starts: 0 = difficulty uniform, 1 = nearly all of the lowest difficulty."""

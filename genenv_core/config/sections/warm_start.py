@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,10 @@ class WarmStartConfig(UpdateSettings):
     The stage measures a model before the first step and after every round. It ends with the first
     measurement at or above the target, and after `steps` at the latest.
     """
+
+    easy_skew: ClassVar[float] = 0.5
+    """Share of the domain's own examples for pi_env that are nearly all of the lowest difficulty;
+    the difficulty of the others is uniform."""
 
     steps: int = Field(default=0, ge=0, le=100_000)
     """Most optimizer steps of each given model; 0: no warm start."""
@@ -36,9 +40,6 @@ class WarmStartConfig(UpdateSettings):
     """Share of pi_env's texts, sampled as in the game, that have to be valid tasks."""
     probe_rows: int = Field(default=64, ge=4, le=100_000)
     """Examples, or texts, in one measurement."""
-    easy_skew: float = Field(default=0.5, ge=0, le=1)
-    """How easy the domain's own examples for pi_env are: 0 = difficulty uniform, 1 = nearly all of
-    the lowest difficulty."""
     examples: str | None = Field(default=None, min_length=1)
     """Examples in place of the domain's own: a JSONL file with rows of policy (agent or env),
     messages and answer, or run:RUN[@EPOCH], a run of this root or of roots.read, such as one that a
@@ -55,10 +56,5 @@ class WarmStartConfig(UpdateSettings):
             raise ValueError(
                 f"warm_start.{given[0]} does nothing without warm_start.steps: set steps, such as "
                 "60, or remove it"
-            )
-        if self.steps and self.examples is not None and "easy_skew" in given:
-            raise ValueError(
-                f"warm_start.easy_skew {self.easy_skew:g} does nothing with warm_start.examples, "
-                "which are not the domain's own: remove one of them"
             )
         return self

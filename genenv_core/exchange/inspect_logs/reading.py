@@ -168,16 +168,14 @@ SELECT r.run_id, r.trace_id, r.group_id, r.task_id, r.epoch, r.sample_index, r.p
     CAST(NULL AS VARCHAR) AS mode, r.turns, r.prompt_tokens, r.response_tokens, r.finish_reason,
     r.error, k.messages, t.source, t.family, t.difficulty, t.prompt, t.ground_truth,
     r.success, r.reward, r.failure, r.benchmark, r.item, r.category, r.parts,
-    g.n, g.p_hat, g.r_env, u.advantage, u.agent_updates, CAST(NULL AS VARCHAR) AS checkpoint
+    g.n, g.p_hat, g.r_env, u.advantage, u.updates AS agent_updates,
+    CAST(NULL AS VARCHAR) AS checkpoint
 FROM judged_traces AS r
 JOIN trace_tokens AS k ON k.{own} AND k.trace_id = r.trace_id AND k.trace_id {bounds}
 JOIN tasks AS t ON t.{own} AND t.task_id = r.task_id
 LEFT JOIN task_scores AS g ON g.{own} AND g.group_id = r.group_id
-LEFT JOIN (
-    SELECT row_id, any_value(advantage) AS advantage,
-        list(epoch ORDER BY epoch) AS agent_updates
-    FROM update_samples WHERE {own} AND policy = 'agent' AND row_id {bounds} GROUP BY row_id
-) AS u ON u.row_id = r.trace_id
+LEFT JOIN (FROM uses WHERE {own} AND policy = 'agent' AND row_id {bounds}) AS u
+    ON u.row_id = r.trace_id
 WHERE r.{own} AND r.trace_id {bounds}
 """
 

@@ -415,10 +415,6 @@ BAD_OVERRIDES = [
         ["warm_start.steps 60 does nothing", "bootstrap makes both", "give models.agent"],
     ),
     ("warm_start.probe_rows=8", ["warm_start.probe_rows", "does nothing", "such as 60"]),
-    (
-        "warm_start={steps: 6, examples: a.jsonl, easy_skew: 1}",
-        ["warm_start.easy_skew 1", "does nothing", "warm_start.examples", "remove one"],
-    ),
     ("epochs", ["--set 'epochs'", "expected field=value"]),
     ("=3", ["--set '=3'", "expected field=value"]),
     ("epochs.x=3", ["--set 'epochs.x=3'", "'epochs' is a value, not a section"]),

@@ -368,7 +368,8 @@ def test_a_stage_can_read_what_it_declares_and_nothing_else(stage: Stage) -> Non
         message = str(caught.value)
         assert f"stage {stage.name} reads config." in message
         assert f"`reads` in {stage.modules[0]}" in message
-    assert refused + len(config_fields(CONFIG, stage.reads)) == sum(1 for _ in fields())
+    known = {".".join(path) for path, _ in fields()}
+    assert refused + len(known & set(config_fields(CONFIG, stage.reads))) == len(known)
 
 
 @mutation(

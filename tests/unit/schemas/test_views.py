@@ -520,7 +520,7 @@ def test_task_history_joins_equal_tasks(tmp_path: Path) -> None:
 
 
 @mutation(
-    "a generation of the KL alone trained pi_env", "schemas/views/task_history.sql",
+    "a generation of the KL alone trained pi_env", "schemas/views/uses.sql",
     "WHERE weight IS NULL OR weight > 0", "WHERE TRUE",
 )  # fmt: skip
 def test_task_history_names_the_updates_that_learned(of_world: duckdb.DuckDBPyConnection) -> None:
@@ -579,6 +579,30 @@ def test_lineage_walks_to_the_parents_and_back(tmp_path: Path) -> None:
             chain.append(at)
             at = made["parent_checkpoint"].unique().item()
         assert chain == [f"{policy}-digest-2", f"{policy}-digest-1"]
+
+
+@mutation(
+    "a row has the weight of its last update", "schemas/views/uses.sql",
+    "arg_min(weight, epoch)", "arg_max(weight, epoch)",
+)  # fmt: skip
+@mutation(
+    "updates of a row stand as they are stored", "schemas/views/uses.sql",
+    "list_sort(list(epoch))", "list(epoch)",
+)  # fmt: skip
+def test_uses_gather_the_updates_of_each_row(tmp_path: Path) -> None:
+    tables = world()
+    samples = tables["update_samples"].filter(
+        (pl.col("weight") > 0) | (pl.col("policy") == "agent")
+    )
+    each = samples.unique(["policy", "row_id"], keep="first")
+    later = each.with_columns(epoch=pl.lit(9, dtype=pl.Int64), weight=pl.col("weight") * 3)
+    stored = pl.concat([later, tables["update_samples"]])
+    rows = ask(tmp_path, tables | {"update_samples": stored}, "FROM uses ORDER BY policy, row_id")
+    first = samples.sort("epoch").group_by("policy", "row_id", maintain_order=True)
+    told = first.agg("epoch", pl.first("group_id", "advantage", "weight")).sort("policy", "row_id")
+    assert rows["updates"].to_list() == [[*seen, 9] for seen in told["epoch"]]
+    same = ["policy", "row_id", "group_id", "advantage", "weight"]
+    assert rows.select(same).rows() == told.select(same).rows()
 
 
 @mutation(
