@@ -241,6 +241,15 @@ def test_the_test_bed_of_several_turns_can_be_played() -> None:
     assert len(longest.program.split()) < config.generation.max_tokens / 2
 
 
+def test_the_laptop_s_desk_has_the_tasks_that_it_is_measured_on() -> None:
+    config = resolve(str(REPOSITORY / "docs" / "examples" / "laptop-tools.yaml"))
+    domain = get_domain(config.domain.name, config.domain.options)
+    held = config.data.validation_tasks + config.data.test_tasks
+    drafts = domain.heldout_tasks(0, held)
+    assert len({draft.program for draft in drafts}) == held and config.data.test_tasks == 240
+    assert {draft.difficulty for draft in drafts} == {1, 2, 3, 4}
+
+
 @mutation(
     "the warm start of a preset cannot be turned off", "genenv_core/config/sections/warm_start.py",
     'if given and "steps" not in self.model_fields_set:', "if given and self.steps == 0:",
